@@ -1,0 +1,51 @@
+# The rooms of the house and who may include whom. Adding an arrow is a design decision: say why in the commit.
+set(status_libraries absl::status absl::statusor fmt::fmt)
+
+penstock_room(base LIBRARIES ${status_libraries} spdlog::spdlog)
+penstock_room(base/metrics USES base LIBRARIES prometheus-cpp::core civetweb::civetweb-cpp)
+
+# plan: pure domain. No threads, sockets, clock or CUDA.
+penstock_room(plan/spec USES base LIBRARIES yaml-cpp)
+penstock_room(plan/schedule USES base)
+penstock_room(plan/verification USES base plan/schedule)
+penstock_room(plan/simulation USES base plan/schedule TEST_USES plan/verification)
+penstock_room(plan/cost USES base plan/spec plan/schedule)
+penstock_room(plan/interop USES base plan/schedule plan/verification plan/simulation LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(plan/render USES base plan/schedule plan/simulation)
+
+penstock_room(proto/codec USES base plan/spec plan/schedule proto)
+
+penstock_room(kernels/device USES base LIBRARIES OpenMP::OpenMP_CXX)
+penstock_room(kernels/tensor USES base)
+penstock_room(kernels/ops USES base kernels/device kernels/tensor LIBRARIES penstock_dnnl)
+
+# worker: of plan it sees spec, schedule, verification and cost only.
+penstock_room(worker/transport USES base)
+penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
+penstock_room(worker/buffers USES base kernels/device)
+penstock_room(worker/data USES base plan/spec)
+penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data worker/buffers LIBRARIES penstock_xxhash)
+penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
+penstock_room(worker/telemetry USES base proto/codec)
+penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
+  kernels/device kernels/tensor kernels/ops
+  worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/telemetry)
+penstock_room(worker/agent USES base base/metrics plan/spec plan/schedule plan/verification proto proto/codec worker/telemetry
+  LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
+penstock_program(penstock-worker worker/main USES base worker/agent worker/executor LIBRARIES CLI11::CLI11)
+
+# coordinator: one pure core, a controller around it.
+penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec)
+penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQLite3)
+penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
+penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry proto/codec)
+penstock_room(coordinator/rpc USES base plan/spec plan/schedule proto proto/codec coordinator/core coordinator/controller
+  LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
+penstock_program(penstock-coordinator coordinator/main USES base base/metrics coordinator/core coordinator/store
+  coordinator/telemetry coordinator/controller coordinator/rpc LIBRARIES CLI11::CLI11)
+
+penstock_program(penstock client USES base plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/interop
+  plan/render proto LIBRARIES gRPC::grpc++ CLI11::CLI11 nlohmann_json::nlohmann_json)
+
+penstock_room(tests/architecture USES base)
+penstock_room(tests/support USES base)

@@ -1,0 +1,26 @@
+// The parameters of a model: names and shapes as Hugging Face Llama, in model order. The order is part of the
+// numerics contract (gradient norm, weights digest), the names key the initialisation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+
+struct ParameterSpec {
+  std::string name;             // "model.layers.3.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;   // [out, in] for matrices, [n] for norms
+  Item item;                    // the item that owns it
+  int32_t index = -1;           // place in model order
+  bool decayed = true;          // weight decay applies (all but norms)
+  bool initialised_to_one = false;  // norms; the others are normal(0, initializer_range)
+
+  int64_t elements() const;
+};
+
+std::vector<ParameterSpec> model_parameters(const ModelSpec& model);
+std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items);
+
+}  // namespace penstock::plan

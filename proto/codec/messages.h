@@ -1,0 +1,129 @@
+// The messages of the wire as plain values, for rooms that must not see generated code (coordinator core, executor).
+// Fields mean what the .proto of the same name says. codec.h turns them into bytes and back.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "plan/schedule/lowered.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock {
+
+struct AttemptKey {
+  std::string job;
+  int64_t attempt = 0;
+  int64_t incarnation = 0;
+  auto operator<=>(const AttemptKey&) const = default;
+};
+
+struct CommunicatorKey {
+  AttemptKey attempt;
+  std::string communicator;
+  RankIndex rank;
+  std::string item;
+  auto operator<=>(const CommunicatorKey&) const = default;
+};
+
+struct StageTimes {
+  StageIndex stage;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  double input_gradient_seconds = 0;
+  double weight_gradient_seconds = 0;
+  int activation_slots = 0;
+  int activation_slots_peak = 0;
+};
+
+struct MemoryKind {
+  std::string kind;
+  int64_t bytes_peak = 0;
+};
+
+struct StepReport {
+  AttemptKey attempt;
+  RankIndex rank;
+  int64_t step = 0;
+  std::optional<double> loss;
+  double wall_seconds = 0;
+  double cpu_seconds = 0;
+  double wait_seconds = 0;
+  std::vector<StageTimes> stages;
+  std::vector<MemoryKind> memory;
+  double gradient_norm = 0;
+};
+
+struct RankReady {
+  AttemptKey attempt;
+  RankIndex rank;
+  int64_t executor_pid = 0;
+  std::string fingerprint;
+};
+
+struct ParameterDigest {
+  int32_t parameter = 0;
+  std::array<uint8_t, 16> digest{};
+};
+
+struct RankFinished {
+  AttemptKey attempt;
+  RankIndex rank;
+  std::vector<ParameterDigest> digests;
+};
+
+struct RankFailed {
+  AttemptKey attempt;
+  RankIndex rank;
+  int64_t step = -1;
+  std::string reason;
+  int exit_code = 0;
+  int signal = 0;
+};
+
+struct LogBatch {
+  AttemptKey attempt;
+  RankIndex rank;
+  std::vector<std::string> lines;
+  int64_t dropped = 0;
+};
+
+struct DeviceSlot {
+  std::string kind;
+  int index = 0;
+  std::string fingerprint;
+};
+
+struct Registration {
+  std::string principal;
+  std::string worker;
+  std::string host_id;
+  std::vector<DeviceSlot> devices;
+  int64_t incarnation = 0;
+  int64_t pid = 0;
+  std::string metrics_address;
+  std::string data_address;
+};
+
+struct Assignment {
+  AttemptKey attempt;
+  RankIndex rank;
+  int device = 0;
+  std::string spec_yaml;
+  plan::Split split;
+  plan::RankProgram program;
+  int64_t first_step = 0;
+  std::vector<std::string> rank_hosts;
+};
+
+struct ExecutorAssignment {
+  Assignment assignment;
+  std::string bind_address;
+  std::string worker;
+};
+
+}  // namespace penstock
