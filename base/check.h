@@ -14,18 +14,20 @@ namespace penstock::check {
 }
 }  // namespace penstock::check
 
-#define PENSTOCK_CHECK(condition, ...)                                                                          \
-  do {                                                                                                          \
-    if (!(condition)) [[unlikely]]                                                                              \
-      ::penstock::check::failed(__FILE__, __LINE__, std::string(#condition) __VA_OPT__(+": " + ::fmt::format(__VA_ARGS__))); \
+#define PENSTOCK_CHECK(condition, ...)                                                                   \
+  do {                                                                                                   \
+    if (!(condition)) [[unlikely]]                                                                       \
+      ::penstock::check::failed(__FILE__, __LINE__,                                                      \
+                                std::string(#condition) __VA_OPT__(+": " + ::fmt::format(__VA_ARGS__))); \
   } while (false)
 
-#define PENSTOCK_CHECK_OP(a, op, b)                                                                             \
-  do {                                                                                                          \
-    const auto& penstock_a = (a);                                                                               \
-    const auto& penstock_b = (b);                                                                               \
-    if (!(penstock_a op penstock_b)) [[unlikely]]                                                               \
-      ::penstock::check::failed(__FILE__, __LINE__, ::fmt::format(#a " " #op " " #b " ({} against {})", penstock_a, penstock_b)); \
+#define PENSTOCK_CHECK_OP(a, op, b)                                                                         \
+  do {                                                                                                      \
+    const auto& penstock_a = (a);                                                                           \
+    const auto& penstock_b = (b);                                                                           \
+    if (!(penstock_a op penstock_b)) [[unlikely]]                                                           \
+      ::penstock::check::failed(                                                                            \
+          __FILE__, __LINE__, ::fmt::format(#a " " #op " " #b " ({} against {})", penstock_a, penstock_b)); \
   } while (false)
 #define PENSTOCK_CHECK_EQ(a, b) PENSTOCK_CHECK_OP(a, ==, b)
 #define PENSTOCK_CHECK_LT(a, b) PENSTOCK_CHECK_OP(a, <, b)

@@ -9,14 +9,22 @@ TimePoint SystemClock::now() const {
 }
 
 int64_t SystemClock::unix_milliseconds() const {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-TimePoint FakeClock::now() const { return TimePoint(Duration(elapsed_ns_.load())); }
+TimePoint FakeClock::now() const {
+  return TimePoint(Duration(elapsed_ns_.load()));
+}
 
-int64_t FakeClock::unix_milliseconds() const { return 1'700'000'000'000 + elapsed_ns_.load() / 1'000'000; }
+int64_t FakeClock::unix_milliseconds() const {
+  return 1'700'000'000'000 + elapsed_ns_.load() / 1'000'000;
+}
 
-void FakeClock::advance(Duration by) { elapsed_ns_.fetch_add(by.count()); }
+void FakeClock::advance(Duration by) {
+  elapsed_ns_.fetch_add(by.count());
+}
 
 Duration thread_cpu_time() {
   timespec time{};

@@ -11,10 +11,14 @@ namespace penstock {
 
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;  // monotonic, for decisions
-using namespace std::chrono_literals;                                           // 2s, 100ms
+using namespace std::chrono_literals;                                            // 2s, 100ms
 
-inline double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-inline double to_milliseconds(Duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+inline double to_seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+inline double to_milliseconds(Duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 
 class Clock {
  public:

@@ -29,11 +29,13 @@ using RankIndex = Index<struct RankTag>;              // one pipeline worker of 
 using StageIndex = Index<struct StageTag>;            // virtual stage, 0..P*V-1
 using MicrobatchIndex = Index<struct MicrobatchTag>;  // 0..m-1 inside one optimizer step
 using StepIndex = Index<struct StepTag>;              // optimizer step of a job, counted from 0
-using LayerIndex = Index<struct LayerTag>;            // transformer block of the model, 0..num_hidden_layers-1
+using LayerIndex = Index<struct LayerTag>;  // transformer block of the model, 0..num_hidden_layers-1
 
 }  // namespace penstock
 
 template <typename Tag>
 struct std::hash<penstock::Index<Tag>> {
-  size_t operator()(const penstock::Index<Tag>& index) const noexcept { return std::hash<int32_t>{}(index.value); }
+  size_t operator()(const penstock::Index<Tag>& index) const noexcept {
+    return std::hash<int32_t>{}(index.value);
+  }
 };

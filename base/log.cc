@@ -8,10 +8,14 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::Debug: return spdlog::level::debug;
-    case Level::Info: return spdlog::level::info;
-    case Level::Warning: return spdlog::level::warn;
-    case Level::Error: return spdlog::level::err;
+    case Level::Debug:
+      return spdlog::level::debug;
+    case Level::Info:
+      return spdlog::level::info;
+    case Level::Warning:
+      return spdlog::level::warn;
+    case Level::Error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -26,6 +30,8 @@ void initialise(const std::string& process_name, Level lowest) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-void write(Level level, const std::string& line) { spdlog::log(to_spdlog(level), "{}", line); }
+void write(Level level, const std::string& line) {
+  spdlog::log(to_spdlog(level), "{}", line);
+}
 
 }  // namespace penstock::log

@@ -18,17 +18,19 @@ using absl::Status;
 using absl::StatusCode;
 using absl::StatusOr;
 
-inline Status ok_status() { return absl::OkStatus(); }
+inline Status ok_status() {
+  return absl::OkStatus();
+}
 
 template <typename... Args>
 Status error(StatusCode code, fmt::format_string<Args...> format, Args&&... args) {
   return Status(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-#define PENSTOCK_DEFINE_ERROR(name, code)                                              \
-  template <typename... Args>                                                          \
-  Status name(fmt::format_string<Args...> format, Args&&... args) {                    \
-    return error(StatusCode::code, format, std::forward<Args>(args)...);               \
+#define PENSTOCK_DEFINE_ERROR(name, code)                                \
+  template <typename... Args>                                            \
+  Status name(fmt::format_string<Args...> format, Args&&... args) {      \
+    return error(StatusCode::code, format, std::forward<Args>(args)...); \
   }
 PENSTOCK_DEFINE_ERROR(invalid_argument, kInvalidArgument)
 PENSTOCK_DEFINE_ERROR(not_found, kNotFound)
@@ -46,7 +48,9 @@ PENSTOCK_DEFINE_ERROR(internal_error, kInternal)
 #undef PENSTOCK_DEFINE_ERROR
 
 // Debian's absl has its own string_view: these two are the only place that converts.
-inline std::string message(const Status& status) { return std::string(status.message()); }
+inline std::string message(const Status& status) {
+  return std::string(status.message());
+}
 
 // The same status with "context: " in front of its message.
 inline Status with_context(const Status& status, const std::string& context) {
@@ -58,8 +62,8 @@ inline Status with_context(const Status& status, const std::string& context) {
 #define PENSTOCK_CONCAT_INNER(a, b) a##b
 #define PENSTOCK_CONCAT(a, b) PENSTOCK_CONCAT_INNER(a, b)
 
-#define PENSTOCK_RETURN_IF_ERROR(expression)                      \
-  do {                                                            \
+#define PENSTOCK_RETURN_IF_ERROR(expression)                                                          \
+  do {                                                                                                \
     if (::absl::Status penstock_status = (expression); !penstock_status.ok()) return penstock_status; \
   } while (false)
 
