@@ -1,0 +1,131 @@
+"""The numerics contract from outside: one job, trained many ways, is the same job to the last bit."""
+
+import json
+import math
+import os
+import random
+import subprocess
+import unittest
+
+from tests.support import cluster as support
+
+
+def train(folder, workers, **job):
+    """Trains a job with `penstock up --run` and returns what it printed."""
+    path = folder / f"{job.get('name', 'test')}-{random.getrandbits(64):x}.yaml"
+    path.write_text(support.job_yaml(folder, **job))
+    state = path.with_suffix(".state")
+    result = subprocess.run([str(support.BINARIES / "penstock"), "up", "--workers", str(workers), "--state", str(state),
+                             "--run", str(path), "-o", "json"], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+class OneCurve(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = support.Cluster(4).__enter__()
+        cls.folder = cls.cluster.folder
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None, None, None)
+
+    def outcome(self, **job):
+        name = self.cluster.submit(**job)
+        ended = self.cluster.wait_for_state(name, {"succeeded", "failed", "cancelled"}, 120)
+        self.assertEqual(ended["state"], "succeeded", ended["reason"])
+        losses = self.losses(name)
+        self.assertEqual(len(losses), job.get("steps", 20))
+        return losses, ended["weights_digest"]
+
+    def losses(self, name):
+        return self.cluster.json("get", "job", name, "--losses")["losses"]
+
+    def test_shape_of_the_run_moves_no_bit(self):
+        """P x schedule x V x threads, and splits by hand, against the one-worker naive run."""
+        losses, digest = self.outcome(pipeline=1, schedule="naive")
+        self.assertRegex(digest, "^[0-9a-f]{32}$")
+        self.assertLess(float(losses[-1]), 0.8 * float(losses[0]))
+        shapes = []
+        for pipeline in (1, 2, 4):
+            for schedule, stages_per_rank in (("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved-1f1b", 1),
+                                              ("interleaved-1f1b", 2)):
+                for threads in (1, 2):
+                    if threads == 2 and schedule in ("naive", "gpipe"):
+                        continue
+                    shapes.append(dict(pipeline=pipeline, schedule=schedule, stages_per_rank=stages_per_rank,
+                                       threads=threads))
+        shapes += [
+            dict(pipeline=2, schedule="1f1b", split="[[embedding], [0, 1, 2, 3, 4, 5, head]]"),
+            dict(pipeline=2, schedule="gpipe", split="[[embedding, 0, 1, 2, 3, 4, 5], [head]]"),
+            dict(pipeline=4, schedule="1f1b", split="[[embedding], [0, 1, 2, 3], [4, 5], [head]]"),
+            dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b",
+                 split="[[embedding, 0], [1, 2, 3], [4], [5, head]]"),
+            dict(pipeline=2, stages_per_rank=4, schedule="interleaved-1f1b", threads=2),
+        ]
+        for shape in shapes:
+            with self.subTest(**shape):
+                self.assertEqual(self.outcome(**shape), (losses, digest))
+
+    def test_odd_microbatch_counts_move_no_bit(self):
+        """m = 3 and m = 7 fit no textbook rule of the interleaved schedule."""
+        for batch in (3, 7):
+            base = dict(global_batch_size=batch, microbatch_size=1, steps=6)
+            expected = self.outcome(pipeline=1, schedule="naive", **base)
+            for shape in (dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b"),
+                          dict(pipeline=4, stages_per_rank=2, schedule="interleaved-1f1b"),
+                          dict(pipeline=4, schedule="1f1b"), dict(pipeline=3, schedule="gpipe")):
+                with self.subTest(batch=batch, **shape):
+                    self.assertEqual(self.outcome(**base, **shape), expected)
+
+    def test_another_seed_is_another_curve(self):
+        first = self.outcome(steps=3)
+        self.assertEqual(self.outcome(steps=3), first)
+        self.assertNotEqual(self.outcome(steps=3, seed=2), first)
+
+    def test_every_activation_pool_peaks_at_its_high_water(self):
+        """H_s of interleaved-1f1b, P=4, V=2, m=8: 8,8,7,5,4,4,3,1."""
+        name = self.cluster.submit(pipeline=4, stages_per_rank=2, schedule="interleaved-1f1b", steps=3,
+                                   global_batch_size=8, microbatch_size=1)
+        job = self.cluster.wait_for_state(name, {"succeeded", "failed"}, 60)
+        self.assertEqual(job["state"], "succeeded", job["reason"])
+        stages = sorted(job["stages"], key=lambda stage: stage["stage"])
+        self.assertEqual([stage["activation_slots"] for stage in stages], [8, 8, 7, 5, 4, 4, 3, 1])
+        self.assertEqual([stage["activation_slots_peak"] for stage in stages], [8, 8, 7, 5, 4, 4, 3, 1])
+        for stage in stages:
+            self.assertGreater(stage["forward_ms"], 0)
+            self.assertGreater(stage["backward_ms"], 0)
+            self.assertEqual(stage["memory_peak_bytes"], stage["memory_predicted_bytes"])
+
+
+class WhatCanBeLearnt(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = support.Cluster(2).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None, None, None)
+
+    def test_random_bytes_cannot_be_learnt(self):
+        """Uniform bytes hold nothing to learn: the loss stays near ln 256 when no sample is seen twice."""
+        corpus = self.cluster.folder / "random.txt"
+        corpus.write_bytes(random.Random(7).randbytes(400_000))
+        job = train(self.cluster.folder, 2, corpus=corpus, pipeline=2, steps=40, lr=1e-3, name="random")
+        for loss in map(float, job["losses"]):
+            self.assertAlmostEqual(loss, math.log(256), delta=0.12)
+
+    def test_one_repeated_byte_is_learnt_completely(self):
+        corpus = self.cluster.folder / "repeated.txt"
+        corpus.write_bytes(b"a" * 100_000)
+        job = train(self.cluster.folder, 2, corpus=corpus, pipeline=2, steps=60, name="repeated")
+        self.assertLess(float(job["losses"][-1]), 0.01)
+        self.assertEqual(job["state"], "succeeded")
+        self.assertEqual(len(job["losses"]), 60)
+        for text in job["losses"]:
+            self.assertEqual(repr(float(text)).replace(".0", "") if text.isdigit() else float(text), float(text))
+
+
+if __name__ == "__main__":
+    unittest.main()
