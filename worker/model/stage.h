@@ -1,8 +1,8 @@
 // One stage of the model on this rank, as the interpreter sees it: forward and backward by activation slot.
 //
-// Boundary tensors are [tokens_per_microbatch, hidden] of the boundary dtype. The first stage's input and the last
-// stage's output are empty. What a forward must keep for its backward it keeps in activation slot `slot`.
-// Thread: the interpreter's.
+// Boundary tensors are [tokens_per_microbatch, hidden] of the boundary dtype. The first stage's input and the
+// last stage's output are empty. What a forward must keep for its backward it keeps in activation slot
+// `slot`. Thread: the interpreter's.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ namespace penstock::worker {
 struct StageCall {
   StepIndex step;
   MicrobatchIndex microbatch;
-  int slot = 0;                // activation slot leased for this microbatch
+  int slot = 0;  // activation slot leased for this microbatch
   int weight_version = 0;
-  kernels::TensorView input;   // forward: activations in; backward: output gradient in. Empty at the pipeline's ends
+  kernels::TensorView
+      input;  // forward: activations in; backward: output gradient in. Empty at the pipeline's ends
   kernels::TensorView output;  // forward: activations out; backward: input gradient out. Empty at the ends
 };
 
@@ -28,12 +29,18 @@ class Stage {
   virtual ~Stage() = default;
   virtual StageIndex index() const = 0;
 
+  // Forgets the losses of the step before. Called once before the first forward of a step.
+  virtual void begin_step(StepIndex) {}
+
   virtual Status forward(const StageCall& call) = 0;
-  virtual Status backward(const StageCall& call) = 0;         // fused: input and weight gradients
-  virtual Status input_gradient(const StageCall& call) = 0;   // split; Unimplemented until a schedule needs it
+  virtual Status backward(const StageCall& call) = 0;        // fused: input and weight gradients
+  virtual Status input_gradient(const StageCall& call) = 0;  // split; Unimplemented until a schedule needs it
   virtual Status weight_gradient(const StageCall& call) = 0;  // split
 
-  // Sum of the losses of the step so far, in microbatch order; only the loss stage has one.
+  // Whether this is the loss stage: the one that owns the head.
+  virtual bool has_loss() const { return false; }
+  // Sum of the losses of the step so far, in microbatch order whatever the order of the forwards was. Divided
+  // by the tokens of the step it is the loss of the step. 0 on a stage without the loss.
   virtual double loss_sum() const = 0;
 };
 

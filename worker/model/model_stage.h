@@ -1,0 +1,74 @@
+// The stage that trains: its items of the model, run one after another on kernels::Operators.
+//
+// Activation slot: the saved tensors of the items in model order, as each item's file lists them; every
+// tensor is rounded up to 64 bytes. Slot i begins at activations.data + i x slot_bytes. Edges: what passes
+// between two items is rounded to the boundary dtype at every edge, inside a stage as between stages, so that
+// the split cannot change a bit; float32 needs no rounding. Errors: those of the TokenSource; InvalidArgument
+// for a call whose tensors do not fit the stage; Unimplemented for split backwards. Thread: the
+// interpreter's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "kernels/device/slab.h"
+#include "kernels/ops/operators.h"
+#include "plan/spec/job_spec.h"
+#include "worker/data/token_source.h"
+#include "worker/model/parameters.h"
+#include "worker/model/stage.h"
+#include "worker/model/workspace.h"
+
+namespace penstock::worker {
+
+class ModelItem;
+
+// What the stages of a rank share. Everything outlives them.
+struct StageEnvironment {
+  const plan::JobSpec& job;
+  kernels::Operators& operators;
+  const ParameterStore& parameters;  // holds the parameters of the stage's items
+  const Workspace& workspace;
+  TokenSource* tokens = nullptr;  // needed by the stages that own the embedding or the head
+};
+
+class ModelStage final : public Stage {
+ public:
+  // Bytes of one activation slot of a stage of these items, from what it lays out.
+  static int64_t slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items);
+  // Whether a stage of these items asks for tokens.
+  static bool reads_tokens(const std::vector<plan::Item>& items);
+
+  // `items` are contiguous in model order. `activations` holds whole slots of slot_bytes and outlives the
+  // stage.
+  ModelStage(StageIndex index, const std::vector<plan::Item>& items, const StageEnvironment& environment,
+             kernels::SlabView activations);
+  ~ModelStage() override;
+
+  StageIndex index() const override { return index_; }
+  void begin_step(StepIndex step) override;
+  Status forward(const StageCall& call) override;
+  Status backward(const StageCall& call) override;
+  Status input_gradient(const StageCall& call) override;
+  Status weight_gradient(const StageCall& call) override;
+  bool has_loss() const override;
+  double loss_sum() const override;
+
+ private:
+  Status check(const StageCall& call, bool has_input, bool has_output) const;
+  void* slot_memory(int slot) const;
+  void round_at_edge(kernels::TensorView residual) const;
+
+  StageIndex index_;
+  StageEnvironment environment_;
+  kernels::SlabView activations_;
+  std::vector<std::unique_ptr<ModelItem>> items_;
+  int64_t slot_bytes_ = 0;
+  std::vector<std::optional<double>> losses_;  // of the step, by microbatch; only with the head
+};
+
+}  // namespace penstock::worker

@@ -1,0 +1,65 @@
+// The parameters that one rank owns: FP32 master weights and FP32 gradients, one slab each, in model order.
+//
+// Values do not depend on placement: a parameter's initial bits are a function of (seed, name, element), and
+// its digest of its own bytes. Addresses are fixed from creation on. Thread: the interpreter's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/device/slab.h"
+#include "kernels/ops/operators.h"
+#include "kernels/tensor/tensor.h"
+#include "plan/spec/parameters.h"
+
+namespace penstock::worker {
+
+// XXH3-128 of the FP32 bytes of one parameter, most significant byte first.
+struct WeightDigest {
+  int32_t parameter = 0;  // place in model order
+  std::array<uint8_t, 16> digest{};
+};
+
+struct Parameter {
+  plan::ParameterSpec spec;
+  kernels::TensorView weight;    // of spec.shape, f32
+  kernels::TensorView gradient;  // of spec.shape, f32
+};
+
+class ParameterStore {
+ public:
+  // All parameters of `items`, zero. ResourceExhausted: no memory, with the bytes asked for.
+  static StatusOr<ParameterStore> create(const plan::ModelSpec& model, const std::vector<plan::Item>& items);
+
+  // Ones for norms, normal(0, initializer_range) for the others.
+  void initialise(const plan::ModelSpec& model, int64_t seed);
+  void zero_gradients(kernels::Operators& operators);
+
+  // In model order.
+  std::span<const Parameter> parameters() const { return parameters_; }
+  // By full name; the name must be one of this rank's.
+  const Parameter& at(const std::string& name) const;
+
+  std::vector<WeightDigest> digests() const;
+
+  // Memory account.
+  int64_t parameter_bytes() const { return weights_.bytes(); }
+  int64_t gradient_bytes() const { return gradients_.bytes(); }
+
+ private:
+  ParameterStore() = default;
+
+  kernels::Slab weights_;
+  kernels::Slab gradients_;
+  std::vector<Parameter> parameters_;
+};
+
+// The first elements.size() values of parameter `name` under `seed`, normal(0, deviation).
+void fill_normal(int64_t seed, const std::string& name, double deviation, std::span<float> elements);
+
+}  // namespace penstock::worker

@@ -1,0 +1,63 @@
+// AdamW with decoupled weight decay over the parameters of one rank, with global-norm clipping.
+//
+// A step: every rank takes local_squared_norms(), the ranks exchange them, each forms gradient_norm() over
+// all parameters in model order (so that all have the same bits), then apply(). Thread: the interpreter's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "kernels/device/slab.h"
+#include "kernels/ops/operators.h"
+#include "plan/spec/job_spec.h"
+#include "worker/model/parameters.h"
+
+namespace penstock::worker {
+
+// sum_of_squares of one parameter's gradient.
+struct SquaredNorm {
+  int32_t parameter = 0;  // place in model order
+  double value = 0;
+};
+
+// sqrt of the sum in model order, in float64. `squared_norms` holds every parameter of the model once, in any
+// order; Internal when one is missing, twice there or out of range.
+StatusOr<double> gradient_norm(std::span<const SquaredNorm> squared_norms, int64_t parameters);
+
+// What gradients are multiplied by so that their norm is at most `limit` (0: no limit, 1 always).
+double clipping_coefficient(double norm, double limit);
+
+class AdamW {
+ public:
+  // `parameters` and `operators` outlive it. ResourceExhausted: no memory for the moments.
+  static StatusOr<AdamW> create(const plan::TrainSpec& train, const ParameterStore& parameters,
+                                kernels::Operators& operators);
+
+  std::vector<SquaredNorm> local_squared_norms() const;
+
+  // Updates every weight of the rank from its gradient. FailedPrecondition, and nothing changes, when the
+  // norm is not finite: the run has diverged, and every rank sees the same norm.
+  Status apply(StepIndex step, double gradient_norm);
+
+  // Memory account: both moments.
+  int64_t optimizer_bytes() const { return moments_.bytes(); }
+
+ private:
+  struct Moments {
+    kernels::TensorView first;
+    kernels::TensorView second;
+  };
+  AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, kernels::Operators& operators,
+        kernels::Slab moments);
+
+  plan::TrainSpec train_;
+  const ParameterStore* parameters_;
+  kernels::Operators* operators_;
+  kernels::Slab moments_;
+  std::vector<Moments> by_parameter_;  // beside parameters_->parameters()
+};
+
+}  // namespace penstock::worker
