@@ -1,11 +1,20 @@
-// The job file: what a user submits, parsed and checked. Names as in Hugging Face config.json where they exist.
+// The job file: what a user submits, parsed and checked. Names as in Hugging Face config.json where they
+// exist.
 //
-// parse_job_spec is the only reader, used by the client (--dry-run), by the coordinator at submit and by the worker
-// on arrival, so one set of rules and messages holds everywhere. Pure: opens no file.
+// parse_job_spec is the only reader, used by the client (--dry-run), by the coordinator at submit and by the
+// worker on arrival, so one set of rules and messages holds everywhere. Pure: opens no file.
+//
+// Bounds, so that no product of fields overflows int64 and nothing that follows allocates without bound:
+//   vocab_size 2^22, hidden_size 2^17, intermediate_size 2^19, num_hidden_layers 4,096, num_attention_heads
+//   4,096, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7, pipeline
+//   4,096, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
+//   microbatches per step 65,536, stages_per_rank x microbatches 2^17, stages x microbatches 2^23, parameters
+//   2^42, activations of one step (all microbatches held) 2^60 bytes.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -71,6 +80,8 @@ struct Item {
 // split[stage] lists its items, contiguous in model order: embedding, 0, 1, ..., L-1, head.
 using Split = std::vector<std::vector<Item>>;
 std::string to_string(const Item& item);  // "embedding", "3", "head"
+// InvalidArgument for any other text. That the model has such a block is not checked here.
+StatusOr<Item> parse_item(const std::string& text);
 
 struct ParallelSpec {
   int pipeline = 1;         // P
@@ -94,8 +105,9 @@ struct JobSpec {
   int64_t memory_budget_bytes = 0;  // 0: none
   int restart_max = 0;              // until recovery is built every attempt is the last
 
-  std::string yaml;                 // the text that was parsed, kept to hand on
-  std::vector<std::string> notes;   // said aloud at submit: what is accepted and not yet effective
+  std::string yaml;                  // the text that was parsed, kept to hand on
+  std::vector<std::string> notes;    // said aloud at submit: what is accepted and not yet effective
+  std::map<std::string, int> lines;  // line of each key that was read: "parallel.schedule" -> 14
 
   int stages() const { return parallel.pipeline * parallel.stages_per_rank; }
   int ranks() const { return parallel.pipeline; }
@@ -104,14 +116,33 @@ struct JobSpec {
   int64_t tokens_per_step() const { return train.global_batch_size * data.sequence_length; }
 };
 
-// InvalidArgument: one message per problem, up to ten, each "line N: field: expected ..., found ...; did you mean X?".
+// InvalidArgument: one line per problem, up to ten, by their place in the file, each
+// "line N: field: expected ..., found ...; did you mean X?".
 // A section that is designed but not built yet is refused as such, by key. Text over 1 MiB is refused.
+// A schedule's name is checked here; whether it takes this P, V and m is what plan::generate says.
 StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
+
+// "line 14: parallel.schedule", for a problem that is found after parsing; only the field where it has no
+// line.
+std::string place_of(const JobSpec& spec, const std::string& field);
+
+// The same text, line for line, with every relative path under data.source put below `directory` (absolute),
+// which is what a person means by it: the job file's own directory. Text without data.source comes back as it
+// is. InvalidArgument when the text is no YAML that parse_job_spec reads, or a path does not stand on one
+// line.
+StatusOr<std::string> with_absolute_sources(const std::string& yaml, const std::string& directory);
 
 // All items of the model in model order.
 std::vector<Item> model_items(const ModelSpec& model);
 
-// Equal counts of items, the remainder in the middle stages.
+// InvalidArgument unless every item stands once, in model order, and every stage holds one. For a split that
+// did not come from parse_job_spec.
+Status check_split(const ModelSpec& model, const Split& split);
+
+// Equal counts of items, the remainder in the middle stages. 1 <= stages <= items.
 Split automatic_split(const ModelSpec& model, int stages);
+// Equal counts of blocks with the head counted as one, the remainder in the middle stages; the embedding
+// comes on top in the first stage. 1 <= stages <= blocks + 1.
+Split last_lighter_split(const ModelSpec& model, int stages);
 
 }  // namespace penstock::plan

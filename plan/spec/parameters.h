@@ -10,17 +10,20 @@
 namespace penstock::plan {
 
 struct ParameterSpec {
-  std::string name;             // "model.layers.3.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;   // [out, in] for matrices, [n] for norms
-  Item item;                    // the item that owns it
-  int32_t index = -1;           // place in model order
-  bool decayed = true;          // weight decay applies (all but norms)
+  std::string name;                 // "model.layers.3.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;       // [out, in] for matrices, [n] for norms
+  Item item;                        // the item that owns it
+  int32_t index = -1;               // place in model order
+  bool decayed = true;              // weight decay applies (all but norms)
   bool initialised_to_one = false;  // norms; the others are normal(0, initializer_range)
 
   int64_t elements() const;
 };
 
+// In the order in which a forward pass meets them: embedding; per block the norm before attention, q, k, v,
+// o, the norm before the MLP, gate, up, down; final norm, LM head.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& model);
+// Those of the given items, in model order, with their places in the whole model.
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items);
 
 }  // namespace penstock::plan

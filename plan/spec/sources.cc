@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "plan/spec/internal/yaml_tree.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+namespace {
+
+// A piece of the text and what stands there instead.
+struct Replacement {
+  size_t offset = 0;
+  size_t size = 0;
+  std::string text;
+};
+
+// Where a scalar ends in the text; nothing when it does not stand on one line as a plain or quoted word.
+std::optional<size_t> size_in_text(const std::string& yaml, const YamlNode& scalar) {
+  if (!scalar.quoted) {
+    if (yaml.compare(scalar.offset, scalar.text.size(), scalar.text) != 0) return std::nullopt;
+    return scalar.text.size();
+  }
+  const char quote = yaml[scalar.offset];
+  if (quote != '"' && quote != '\'') return std::nullopt;
+  for (size_t i = scalar.offset + 1; i < yaml.size() && yaml[i] != '\n'; ++i) {
+    if (quote == '"' && yaml[i] == '\\') {
+      ++i;
+    } else if (yaml[i] == quote && quote == '\'' && i + 1 < yaml.size() && yaml[i + 1] == quote) {
+      ++i;
+    } else if (yaml[i] == quote) {
+      return i + 1 - scalar.offset;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string double_quoted(const std::string& path) {
+  std::string text = "\"";
+  for (const char c : path) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + "\"";
+}
+
+Status collect(const std::string& yaml, const YamlNode& path, const std::string& directory,
+               std::vector<Replacement>& replacements) {
+  if (!path.is(YamlNode::Kind::Scalar) || path.text.empty() || path.text.front() == '/') return ok_status();
+  const std::optional<size_t> size = path.offset < yaml.size() ? size_in_text(yaml, path) : std::nullopt;
+  const bool one_line = path.text.find_first_of("\r\n\t") == std::string::npos;
+  if (!size || !one_line) {
+    return invalid_argument("line {}: data.source: expected a path on one line, found {}", path.line,
+                            path.shown());
+  }
+  const std::filesystem::path absolute = std::filesystem::path(directory) / path.text;
+  replacements.push_back({path.offset, *size, double_quoted(absolute.lexically_normal().string())});
+  return ok_status();
+}
+
+}  // namespace
+
+StatusOr<std::string> with_absolute_sources(const std::string& yaml, const std::string& directory) {
+  if (directory.empty() || directory.front() != '/') {
+    return invalid_argument("directory of the job file: expected an absolute path, found \"{}\"", directory);
+  }
+  Problems problems;
+  const YamlNode root = parse_yaml(yaml, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  const YamlNode::Entry* data = root.find("data");
+  const YamlNode::Entry* source = data == nullptr ? nullptr : data->value.find("source");
+  if (source == nullptr) return yaml;
+
+  std::vector<Replacement> replacements;
+  PENSTOCK_RETURN_IF_ERROR(collect(yaml, source->value, directory, replacements));
+  for (const YamlNode& path : source->value.items) {
+    PENSTOCK_RETURN_IF_ERROR(collect(yaml, path, directory, replacements));
+  }
+  // From the back, so that earlier offsets stay true.
+  std::sort(replacements.begin(), replacements.end(),
+            [](const Replacement& a, const Replacement& b) { return a.offset > b.offset; });
+  std::string rewritten = yaml;
+  for (const Replacement& replacement : replacements) {
+    rewritten.replace(replacement.offset, replacement.size, replacement.text);
+  }
+  return rewritten;
+}
+
+}  // namespace penstock::plan
