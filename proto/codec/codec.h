@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/status.h"
+#include "proto/codec/limits.h"
 #include "proto/codec/messages.h"
 
 namespace penstock::codec {
@@ -30,8 +31,6 @@ struct BrokerReply {
 
 using ExecutorFrame = std::variant<RankReady, StepReport, RankFinished, RankFailed, BrokerPublish, BrokerLookUp, LogBatch>;
 using DaemonFrame = std::variant<ExecutorAssignment, BrokerReply>;
-
-constexpr size_t kLargestFrameBytes = 256u << 20;
 
 std::string encode(const ExecutorFrame& frame);
 std::string encode(const DaemonFrame& frame);
