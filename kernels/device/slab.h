@@ -19,7 +19,8 @@ struct SlabView {
 class Slab {
  public:
   Slab() = default;
-  // ResourceExhausted with the bytes asked for and what they were for. Zero bytes are fine. Filled with zeros.
+  // ResourceExhausted with the bytes asked for and what they were for. Zero bytes are fine. Filled with
+  // zeros.
   static StatusOr<Slab> allocate(int64_t bytes, const std::string& purpose);
 
   SlabView view() const { return {memory_.get(), bytes_}; }
