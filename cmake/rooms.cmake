@@ -24,7 +24,7 @@ penstock_room(worker/transport USES base)
 penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
 penstock_room(worker/buffers USES base kernels/device)
 penstock_room(worker/data USES base plan/spec)
-penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data worker/buffers LIBRARIES penstock_xxhash)
+penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
 penstock_room(worker/telemetry USES base proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
@@ -44,8 +44,15 @@ penstock_room(coordinator/rpc USES base plan/spec plan/schedule proto proto/code
 penstock_program(penstock-coordinator coordinator/main USES base base/metrics coordinator/core coordinator/store
   coordinator/telemetry coordinator/controller coordinator/rpc LIBRARIES CLI11::CLI11)
 
-penstock_program(penstock client USES base plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/interop
-  plan/render proto LIBRARIES gRPC::grpc++ CLI11::CLI11 nlohmann_json::nlohmann_json)
+# client: what is said (pure), the connection to the service, the processes of `up`, one file a command, and the
+# command line, which is the only place that includes CLI11.
+penstock_room(client/present USES base plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(client/connection USES base proto LIBRARIES gRPC::grpc++)
+penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(client/commands USES base plan/spec plan/schedule plan/verification plan/simulation plan/interop plan/render
+  proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
+penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
+  nlohmann_json::nlohmann_json)
 
 penstock_room(tests/architecture USES base)
 penstock_room(tests/support USES base)

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/ids.h"
@@ -25,7 +24,9 @@
 
 namespace penstock::worker {
 
+class HeadItem;
 class ModelItem;
+struct ItemCall;
 
 // What the stages of a rank share. Everything outlives them.
 struct StageEnvironment {
@@ -55,20 +56,23 @@ class ModelStage final : public Stage {
   Status backward(const StageCall& call) override;
   Status input_gradient(const StageCall& call) override;
   Status weight_gradient(const StageCall& call) override;
-  bool has_loss() const override;
+  bool has_loss() const override { return head_ != nullptr; }
   double loss_sum() const override;
 
  private:
-  Status check(const StageCall& call, bool has_input, bool has_output) const;
-  void* slot_memory(int slot) const;
+  enum class Direction { Forward, Backward };
+  Status check(const StageCall& call, Direction direction) const;
+  Status check_boundary(kernels::TensorView tensor, bool expected, const char* what) const;
+  ItemCall item_call(const StageCall& call) const;
   void round_at_edge(kernels::TensorView residual) const;
 
   StageIndex index_;
   StageEnvironment environment_;
   kernels::SlabView activations_;
   std::vector<std::unique_ptr<ModelItem>> items_;
+  HeadItem* head_ = nullptr;    // the last of items_, on the loss stage
+  bool has_embedding_ = false;  // the first of items_
   int64_t slot_bytes_ = 0;
-  std::vector<std::optional<double>> losses_;  // of the step, by microbatch; only with the head
 };
 
 }  // namespace penstock::worker

@@ -16,6 +16,7 @@
 #include "kernels/ops/operators.h"
 #include "kernels/tensor/tensor.h"
 #include "plan/spec/parameters.h"
+#include "worker/model/layout.h"
 
 namespace penstock::worker {
 
@@ -58,6 +59,9 @@ class ParameterStore {
   kernels::Slab gradients_;
   std::vector<Parameter> parameters_;
 };
+
+// Lays out an f32 tensor of the parameter's shape: weight, gradient or moment.
+Place place_of(const plan::ParameterSpec& spec, Layout& layout);
 
 // The first elements.size() values of parameter `name` under `seed`, normal(0, deviation).
 void fill_normal(int64_t seed, const std::string& name, double deviation, std::span<float> elements);

@@ -1,0 +1,42 @@
+// One item of the model (embedding, block or head) as a stage runs it.
+//
+// An item lays out, at construction, what its forward saves for its backward. `residual` is the [T, H] tensor
+// that passes from item to item; a block and the head keep the one that comes in as their first saved tensor,
+// so the item before writes straight into it. Gradients of parameters are added to, those of residuals are
+// written. Thread: the interpreter's.
+#pragma once
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "kernels/ops/operators.h"
+#include "kernels/tensor/tensor.h"
+#include "worker/model/workspace.h"
+
+namespace penstock::worker {
+
+// What an item needs to run one action.
+struct ItemCall {
+  StepIndex step;
+  MicrobatchIndex microbatch;
+  void* slot = nullptr;  // first byte of the stage's activation slot
+  kernels::Operators& operators;
+  const Workspace& workspace;
+};
+
+class ModelItem {
+ public:
+  virtual ~ModelItem() = default;
+
+  // Where the item keeps the residual that comes in. Empty for the embedding.
+  virtual kernels::TensorView saved_residual(void* slot) const = 0;
+
+  // Reads saved_residual, writes `output` [T, H]. The head has no output.
+  virtual Status forward(const ItemCall& call, kernels::TensorView output) = 0;
+
+  // Reads `output_gradient` [T, H], writes `input_gradient` [T, H] (another tensor). Empty where the item has
+  // none.
+  virtual void backward(const ItemCall& call, kernels::TensorView output_gradient,
+                        kernels::TensorView input_gradient) = 0;
+};
+
+}  // namespace penstock::worker

@@ -1,0 +1,148 @@
+#include "worker/model/model_stage.h"
+
+#include "base/check.h"
+#include "worker/model/blocks/embedding.h"
+#include "worker/model/blocks/head.h"
+#include "worker/model/blocks/item.h"
+#include "worker/model/blocks/transformer_block.h"
+#include "worker/model/layout.h"
+
+namespace penstock::worker {
+namespace {
+
+void place(const plan::JobSpec& job, const plan::Item& item, Layout& layout) {
+  switch (item.kind) {
+    case plan::ItemKind::Embedding:
+      return EmbeddingItem::place(job, layout);
+    case plan::ItemKind::Block:
+      return TransformerBlock::place(job, layout);
+    case plan::ItemKind::Head:
+      return HeadItem::place(job, layout);
+  }
+}
+
+std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan::Item& item, Layout& layout) {
+  const plan::JobSpec& job = environment.job;
+  const ParameterStore& parameters = environment.parameters;
+  PENSTOCK_CHECK(item.kind == plan::ItemKind::Block || environment.tokens != nullptr, "{} needs tokens",
+                 plan::to_string(item));
+  switch (item.kind) {
+    case plan::ItemKind::Embedding:
+      return std::make_unique<EmbeddingItem>(job, parameters, *environment.tokens, layout);
+    case plan::ItemKind::Block:
+      return std::make_unique<TransformerBlock>(job, item.layer, parameters, layout);
+    case plan::ItemKind::Head:
+      return std::make_unique<HeadItem>(job, parameters, *environment.tokens, layout);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int64_t ModelStage::slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items) {
+  Layout layout;
+  for (const plan::Item& item : items) place(job, item, layout);
+  return layout.bytes();
+}
+
+bool ModelStage::reads_tokens(const std::vector<plan::Item>& items) {
+  return !items.empty() &&
+         (items.front().kind == plan::ItemKind::Embedding || items.back().kind == plan::ItemKind::Head);
+}
+
+ModelStage::ModelStage(StageIndex index, const std::vector<plan::Item>& items,
+                       const StageEnvironment& environment, kernels::SlabView activations)
+    : index_(index), environment_(environment), activations_(activations) {
+  PENSTOCK_CHECK(!items.empty(), "stage {}", index.value);
+  Layout layout;
+  for (const plan::Item& item : items) items_.push_back(make(environment_, item, layout));
+  slot_bytes_ = layout.bytes();
+  has_embedding_ = items.front().kind == plan::ItemKind::Embedding;
+  if (items.back().kind == plan::ItemKind::Head) head_ = static_cast<HeadItem*>(items_.back().get());
+}
+
+ModelStage::~ModelStage() = default;
+
+void ModelStage::begin_step(StepIndex) {
+  if (head_ != nullptr) head_->loss().clear();
+}
+
+double ModelStage::loss_sum() const {
+  return head_ == nullptr ? 0 : head_->loss().total();
+}
+
+Status ModelStage::forward(const StageCall& call) {
+  PENSTOCK_RETURN_IF_ERROR(check(call, Direction::Forward));
+  const ItemCall on = item_call(call);
+  if (!has_embedding_) environment_.operators.copy(call.input, items_.front()->saved_residual(on.slot));
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const bool last = i + 1 == items_.size();
+    const kernels::TensorView output = last ? call.output : items_[i + 1]->saved_residual(on.slot);
+    PENSTOCK_RETURN_IF_ERROR(items_[i]->forward(on, output));
+    round_at_edge(output);
+  }
+  return ok_status();
+}
+
+Status ModelStage::backward(const StageCall& call) {
+  PENSTOCK_RETURN_IF_ERROR(check(call, Direction::Backward));
+  const ItemCall on = item_call(call);
+  kernels::TensorView gradient = call.input;
+  for (size_t i = items_.size(); i-- > 0;) {
+    const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
+    items_[i]->backward(on, gradient, input_gradient);
+    round_at_edge(input_gradient);
+    gradient = input_gradient;
+  }
+  return ok_status();
+}
+
+Status ModelStage::input_gradient(const StageCall& call) {
+  return unimplemented("stage {} microbatch {}: a backward split into I and W is not built yet; run B",
+                       index_.value, call.microbatch.value);
+}
+
+Status ModelStage::weight_gradient(const StageCall& call) {
+  return input_gradient(call);
+}
+
+// The boundary dtype is float32, the dtype of the residual: nothing to round. A narrower boundary rounds
+// here, at every edge of both directions, so that the bits do not depend on which edges are between stages.
+void ModelStage::round_at_edge(kernels::TensorView) const {}
+
+ItemCall ModelStage::item_call(const StageCall& call) const {
+  return {.step = call.step,
+          .microbatch = call.microbatch,
+          .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
+          .operators = environment_.operators,
+          .workspace = environment_.workspace};
+}
+
+Status ModelStage::check(const StageCall& call, Direction direction) const {
+  if (call.slot < 0 || (call.slot + 1) * slot_bytes_ > activations_.bytes) {
+    return invalid_argument("stage {}: activation slot {} of {} slots of {} bytes", index_.value, call.slot,
+                            activations_.bytes / slot_bytes_, slot_bytes_);
+  }
+  const bool forward = direction == Direction::Forward;
+  const bool has_lower_edge = !has_embedding_;
+  const bool has_upper_edge = head_ == nullptr;
+  PENSTOCK_RETURN_IF_ERROR(check_boundary(call.input, forward ? has_lower_edge : has_upper_edge, "input"));
+  return check_boundary(call.output, forward ? has_upper_edge : has_lower_edge, "output");
+}
+
+Status ModelStage::check_boundary(kernels::TensorView tensor, bool expected, const char* what) const {
+  if (tensor.empty() && !expected) return ok_status();
+  if (tensor.empty() || !expected) {
+    return invalid_argument("stage {}: {} tensor {}, the stage has {} at this edge", index_.value, what,
+                            tensor.empty() ? "missing" : "given", expected ? "a boundary" : "none");
+  }
+  const int64_t tokens = environment_.job.tokens_per_microbatch();
+  const int64_t hidden = environment_.job.model.hidden_size;
+  const bool fits = tensor.rank() == 2 && tensor.size(0) == tokens && tensor.size(1) == hidden &&
+                    tensor.type() == kernels::DataType::Float32;
+  if (fits) return ok_status();
+  return invalid_argument("stage {}: {} tensor of {} bytes, [{}, {}] float32 expected", index_.value, what,
+                          tensor.bytes(), tokens, hidden);
+}
+
+}  // namespace penstock::worker

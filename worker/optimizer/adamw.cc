@@ -1,0 +1,84 @@
+#include "worker/optimizer/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "worker/model/layout.h"
+#include "worker/optimizer/learning_rate.h"
+
+namespace penstock::worker {
+
+StatusOr<double> gradient_norm(std::span<const SquaredNorm> squared_norms, int64_t parameters) {
+  std::vector<std::optional<double>> by_parameter(static_cast<size_t>(parameters));
+  for (const SquaredNorm& norm : squared_norms) {
+    if (norm.parameter < 0 || norm.parameter >= parameters) {
+      return internal_error("gradient norm: parameter {} of {}", norm.parameter, parameters);
+    }
+    std::optional<double>& place = by_parameter[static_cast<size_t>(norm.parameter)];
+    if (place) return internal_error("gradient norm: parameter {} comes from two ranks", norm.parameter);
+    place = norm.value;
+  }
+  double sum = 0;
+  for (size_t i = 0; i < by_parameter.size(); ++i) {
+    if (!by_parameter[i])
+      return internal_error("gradient norm: parameter {} of {} is missing", i, parameters);
+    sum += *by_parameter[i];
+  }
+  return std::sqrt(sum);
+}
+
+double clipping_coefficient(double norm, double limit) {
+  constexpr double kTiny = 1e-6;  // a norm of zero must not divide
+  return limit == 0 ? 1 : std::min(1.0, limit / (norm + kTiny));
+}
+
+StatusOr<AdamW> AdamW::create(const plan::TrainSpec& train, const ParameterStore& parameters,
+                              kernels::Operators& operators) {
+  PENSTOCK_ASSIGN_OR_RETURN(kernels::Slab moments,
+                            kernels::Slab::allocate(2 * parameters.parameter_bytes(), "optimizer"));
+  return AdamW(train, parameters, operators, std::move(moments));
+}
+
+AdamW::AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, kernels::Operators& operators,
+             kernels::Slab moments)
+    : train_(train), parameters_(&parameters), operators_(&operators), moments_(std::move(moments)) {
+  Layout layout;
+  for (const Parameter& parameter : parameters.parameters()) {
+    const Place first = place_of(parameter.spec, layout);
+    const Place second = place_of(parameter.spec, layout);
+    by_parameter_.push_back({first.in(moments_.view().data), second.in(moments_.view().data)});
+  }
+}
+
+std::vector<SquaredNorm> AdamW::local_squared_norms() const {
+  std::vector<SquaredNorm> norms;
+  for (const Parameter& parameter : parameters_->parameters()) {
+    norms.push_back({parameter.spec.index, operators_->sum_of_squares(parameter.gradient)});
+  }
+  return norms;
+}
+
+Status AdamW::apply(StepIndex step, double norm) {
+  if (!std::isfinite(norm)) {
+    return failed_precondition(
+        "step {}: the gradient norm is {}: the run has diverged; lower lr or warm up longer", step.value,
+        norm);
+  }
+  kernels::AdamWStep update{.learning_rate = learning_rate(step, train_),
+                            .beta1 = train_.optimizer.betas[0],
+                            .beta2 = train_.optimizer.betas[1],
+                            .epsilon = train_.optimizer.eps,
+                            .gradient_scale = clipping_coefficient(norm, train_.optimizer.clip_grad_norm),
+                            .step = step.value + 1};
+  for (size_t i = 0; i < by_parameter_.size(); ++i) {
+    const Parameter& parameter = parameters_->parameters()[i];
+    update.weight_decay = parameter.spec.decayed ? train_.optimizer.weight_decay : 0;
+    operators_->adamw(parameter.weight, parameter.gradient, by_parameter_[i].first, by_parameter_[i].second,
+                      update);
+  }
+  return ok_status();
+}
+
+}  // namespace penstock::worker
