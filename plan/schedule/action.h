@@ -1,5 +1,5 @@
-// One piece of a rank's work: a stage's forward, backward, input gradient or weight gradient for one microbatch,
-// or an overlapped pair of two of them. Written `0F1`, `2B3`, `0I1`, `0W1`, `O(4F7;3B2)`.
+// One piece of a rank's work: a stage's forward, backward, input gradient or weight gradient for one
+// microbatch, or an overlapped pair of two of them. Written `0F1`, `2B3`, `0I1`, `0W1`, `O(4F7;3B2)`.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,8 @@
 
 namespace penstock::plan {
 
-// Backward is the fused one (input and weight gradient together); a schedule that splits it uses the other two.
+// Backward is the fused one (input and weight gradient together); a schedule that splits it uses the other
+// two.
 enum class ActionKind : uint8_t { Forward, Backward, InputGradient, WeightGradient };
 
 char letter(ActionKind kind);  // F B I W

@@ -16,9 +16,9 @@ struct ScheduleRequest {
   int stages_per_rank = 1;  // V >= 1
 };
 
-// Upper bounds on a request, so that no input makes the generator run for ever: ranks and microbatches 65,536,
-// stages per rank 1,024, and 2^24 actions in all.
-// InvalidArgument names the field; an unknown name lists the nearest one; a known one that is not built yet says so.
+// Upper bounds on a request, so that no input makes the generator run for ever: ranks and microbatches
+// 65,536, stages per rank 1,024, and 2^24 actions in all. InvalidArgument names the field; an unknown name
+// lists the nearest one; a known one that is not built yet says so.
 StatusOr<ComputeProgram> generate(const ScheduleRequest& request);
 
 // Names that generate() knows today, in the order in which help shows them.

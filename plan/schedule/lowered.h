@@ -1,13 +1,15 @@
-// A lowered program: the instructions that one rank's interpreter executes, in order. Workers know nothing else.
+// A lowered program: the instructions that one rank's interpreter executes, in order. Workers know nothing
+// else.
 //
-// Added to the compute program: transfers with their buffer slots, local hand-offs, activation leases, gradient
-// reduction, optimizer steps and weight versions. A receive is posted as early as its slot allows, a send stands
-// right after its producer, a wait only at the real consumer.
+// Added to the compute program: transfers with their buffer slots, local hand-offs, activation leases,
+// gradient reduction, optimizer steps and weight versions. A receive is posted as early as its slot allows, a
+// send stands right after its producer, a wait only at the real consumer.
 //
-// How a Compute finds its boundary buffers: by identity. Its input is the slot of the WaitReceive or HandOff that
-// delivered (stage, microbatch, flow); its output is the slot of the Send or HandOff that follows it for its own
-// (stage, microbatch, flow). A receive slot is free again after the Compute that read it, a send slot after its
-// WaitSend, a hand-off slot after the consumer. Every send has been waited for before the OptimizerStep (or the end).
+// How a Compute finds its boundary buffers: by identity. Its input is the slot of the WaitReceive or HandOff
+// that delivered (stage, microbatch, flow); its output is the slot of the Send or HandOff that follows it for
+// its own (stage, microbatch, flow). A receive slot is free again after the Compute that read it, a send slot
+// after its WaitSend, a hand-off slot after the consumer. Every send has been waited for before the
+// OptimizerStep (or the end).
 #pragma once
 
 #include <string>
@@ -24,15 +26,16 @@ enum class Flow : uint8_t { Activation, Gradient };  // SEND_F/RECV_F and SEND_B
 enum class InstructionKind : uint8_t {
   AcquireActivation,  // lease `slot` of the pool of work.stage for work.microbatch; stands before F
   ReleaseActivation,  // end of that lease; stands after B, or W where the backward is split
-  PostReceive,        // post the receive of `flow` for work.stage, from `peer`, into receive slot `slot` of the link
-  WaitReceive,        // wait for it; stands right before its consumer
-  Compute,            // work, with weights of version `weight_version`
-  Send,               // send what work.stage produced for work.microbatch to `peer`, from send slot `slot`
-  WaitSend,           // wait until send slot `slot` of the link may be written again
-  HandOff,            // producer and consumer are both on this rank: pass the tensor without a transfer, in `slot`
-                      // of the link (rank, rank); stands right after its producer
-  ReduceGradients,    // sum gradients of work.stage over replicas and the data-parallel group
-  OptimizerStep,      // global norm, clip, update all of the rank's parameters; ends update `update`
+  PostReceive,  // post the receive of `flow` for work.stage, from `peer`, into receive slot `slot` of the
+                // link
+  WaitReceive,  // wait for it; stands right before its consumer
+  Compute,      // work, with weights of version `weight_version`
+  Send,         // send what work.stage produced for work.microbatch to `peer`, from send slot `slot`
+  WaitSend,     // wait until send slot `slot` of the link may be written again
+  HandOff,      // producer and consumer are both on this rank: pass the tensor without a transfer, in `slot`
+                // of the link (rank, rank); stands right after its producer
+  ReduceGradients,  // sum gradients of work.stage over replicas and the data-parallel group
+  OptimizerStep,    // global norm, clip, update all of the rank's parameters; ends update `update`
 };
 
 // One instruction. Fields that a kind does not use keep their defaults.
@@ -42,8 +45,8 @@ struct Instruction {
   // (PostReceive, WaitReceive), with the microbatch; `kind` of it is then unused.
   Work work;
   Flow flow = Flow::Activation;
-  RankIndex peer;            // the other end of a transfer
-  int32_t slot = -1;         // activation slot, or receive or send slot of the link
+  RankIndex peer;     // the other end of a transfer
+  int32_t slot = -1;  // activation slot, or receive or send slot of the link
   int32_t weight_version = 0;
   int32_t update = 0;
   bool overlaps_next = false;  // Compute: first half of an overlapped pair
@@ -57,8 +60,8 @@ struct StageBuffers {
   int32_t activation_slots = 0;  // H_s
 };
 
-// A directed pair of ranks with at least one transfer. All its messages pass in one order, which both ends know.
-// source == target: local hand-offs; receive_slots counts their slots, send_slots is 0.
+// A directed pair of ranks with at least one transfer. All its messages pass in one order, which both ends
+// know. source == target: local hand-offs; receive_slots counts their slots, send_slots is 0.
 struct Link {
   RankIndex source;
   RankIndex target;
@@ -91,11 +94,12 @@ struct LoweringOptions {
   int send_slots_per_link = 2;
 };
 
-// Lowers a program that verification has accepted. Internal when it has not and lowering meets a contradiction.
+// Lowers a program that verification has accepted. Internal when it has not and lowering meets a
+// contradiction.
 StatusOr<LoweredProgram> lower(const ComputeProgram& program, const LoweringOptions& options = {});
 
-// FNV-1a over the transfers of one link in order; the end that sends and the end that receives compute the same.
-// `owner` is the rank whose program is read.
+// FNV-1a over the transfers of one link in order; the end that sends and the end that receives compute the
+// same. `owner` is the rank whose program is read.
 uint64_t transfer_digest(const RankProgram& owner, RankIndex source, RankIndex target);
 
 std::string to_string(const Instruction& instruction);

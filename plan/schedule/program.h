@@ -1,5 +1,5 @@
-// A compute program: what every rank computes, in order. What a schedule family generates, what a user may bring
-// in a file, and what verification, simulation and lowering read. Plain data.
+// A compute program: what every rank computes, in order. What a schedule family generates, what a user may
+// bring in a file, and what verification, simulation and lowering read. Plain data.
 #pragma once
 
 #include <string>
@@ -18,12 +18,12 @@ enum class WeightVersionRule : uint8_t {
 };
 
 struct ComputeProgram {
-  std::string schedule;      // the name it was asked for by: "1f1b", "file:x.json"
-  int ranks = 0;             // P
-  int microbatches = 0;      // m of one optimizer step; actions number the microbatches of all updates through
-  int stages_per_rank = 1;   // V
-  bool forward_only = false; // evaluation: forwards only, nothing accumulates
-  int updates = 1;           // optimizer steps that the program spans; its microbatches are m x updates
+  std::string schedule;     // the name it was asked for by: "1f1b", "file:x.json"
+  int ranks = 0;            // P
+  int microbatches = 0;     // m of one optimizer step; actions number the microbatches of all updates through
+  int stages_per_rank = 1;  // V
+  bool forward_only = false;  // evaluation: forwards only, nothing accumulates
+  int updates = 1;            // optimizer steps that the program spans; its microbatches are m x updates
   WeightVersionRule version_rule = WeightVersionRule::Synchronous;
 
   // placement[stage] lists the ranks that hold a replica of the stage: one, or two for DualPipe and Chimera.

@@ -1,0 +1,68 @@
+// What passes between stages: forwards hand an activation to the next stage, backwards a gradient to the
+// previous.
+#pragma once
+
+#include <optional>
+
+#include "base/ids.h"
+#include "plan/schedule/action.h"
+#include "plan/schedule/lowered.h"
+
+namespace penstock::plan {
+
+// One boundary tensor on its way from a stage to its neighbour.
+struct Passage {
+  StageIndex source;
+  StageIndex target;
+  MicrobatchIndex microbatch;
+  Flow flow = Flow::Activation;
+
+  auto operator<=>(const Passage&) const = default;
+};
+
+inline bool starts_backward(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::InputGradient;
+}
+
+// Whether the forward's activations may go and the stage's weight gradient is complete after it.
+inline bool ends_backward(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
+}
+
+// The tensor that `work` needs from a neighbour: none at the pipeline's ends, nor for a weight gradient.
+inline std::optional<Passage> incoming(const Work& work, int stages) {
+  const StageIndex before(int64_t{work.stage.value} - 1), after(int64_t{work.stage.value} + 1);
+  if (work.kind == ActionKind::Forward && before.value >= 0) {
+    return Passage{before, work.stage, work.microbatch, Flow::Activation};
+  }
+  if (starts_backward(work.kind) && after.value < stages) {
+    return Passage{after, work.stage, work.microbatch, Flow::Gradient};
+  }
+  return std::nullopt;
+}
+
+// The tensor that `work` leaves for a neighbour.
+inline std::optional<Passage> outgoing(const Work& work, int stages) {
+  const StageIndex before(int64_t{work.stage.value} - 1), after(int64_t{work.stage.value} + 1);
+  if (work.kind == ActionKind::Forward && after.value < stages) {
+    return Passage{work.stage, after, work.microbatch, Flow::Activation};
+  }
+  if (starts_backward(work.kind) && before.value >= 0) {
+    return Passage{work.stage, before, work.microbatch, Flow::Gradient};
+  }
+  return std::nullopt;
+}
+
+// The passage that a transfer or hand-off instruction moves. PostReceive and WaitReceive name the stage that
+// receives, the others the one that sends.
+inline Passage passage_of(const Instruction& instruction) {
+  const int64_t forth = instruction.flow == Flow::Activation ? 1 : -1;
+  const bool receives =
+      instruction.kind == InstructionKind::PostReceive || instruction.kind == InstructionKind::WaitReceive;
+  const StageIndex named = instruction.work.stage;
+  const StageIndex other(named.value + (receives ? -forth : forth));
+  return Passage{receives ? other : named, receives ? named : other, instruction.work.microbatch,
+                 instruction.flow};
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,81 @@
+#include "plan/schedule/lowered.h"
+
+#include "plan/schedule/dataflow.h"
+
+namespace penstock::plan {
+namespace {
+
+class Fnv1a {
+ public:
+  void add(uint32_t value) {
+    for (int byte = 0; byte < 4; ++byte) {
+      state_ = (state_ ^ ((value >> (8 * byte)) & 0xff)) * 0x100000001b3ULL;
+    }
+  }
+  uint64_t digest() const { return state_; }
+
+ private:
+  uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+bool passes_on(const Instruction& instruction, RankIndex owner, RankIndex source, RankIndex target) {
+  if (source == target) return instruction.kind == InstructionKind::HandOff;
+  if (owner == source) return instruction.kind == InstructionKind::Send && instruction.peer == target;
+  return instruction.kind == InstructionKind::PostReceive && instruction.peer == source;
+}
+
+std::string tensor_text(const Instruction& instruction) {
+  return fmt::format("{} of stage {} microbatch {}",
+                     instruction.flow == Flow::Activation ? "activation" : "gradient",
+                     instruction.work.stage.value, instruction.work.microbatch.value);
+}
+
+}  // namespace
+
+uint64_t transfer_digest(const RankProgram& owner, RankIndex source, RankIndex target) {
+  Fnv1a hash;
+  for (const Instruction& instruction : owner.instructions) {
+    if (!passes_on(instruction, owner.rank, source, target)) continue;
+    const Passage passage = passage_of(instruction);
+    hash.add(static_cast<uint32_t>(passage.source.value));
+    hash.add(static_cast<uint32_t>(passage.flow));
+    hash.add(static_cast<uint32_t>(passage.microbatch.value));
+  }
+  return hash.digest();
+}
+
+std::string to_string(const Instruction& instruction) {
+  const Work& work = instruction.work;
+  switch (instruction.kind) {
+    case InstructionKind::AcquireActivation:
+      return fmt::format("acquire stage {} microbatch {} slot {}", work.stage.value, work.microbatch.value,
+                         instruction.slot);
+    case InstructionKind::ReleaseActivation:
+      return fmt::format("release stage {} microbatch {} slot {}", work.stage.value, work.microbatch.value,
+                         instruction.slot);
+    case InstructionKind::PostReceive:
+      return fmt::format("post receive of {} from rank {} slot {}", tensor_text(instruction),
+                         instruction.peer.value, instruction.slot);
+    case InstructionKind::WaitReceive:
+      return fmt::format("wait receive of {} from rank {} slot {}", tensor_text(instruction),
+                         instruction.peer.value, instruction.slot);
+    case InstructionKind::Compute:
+      return fmt::format("compute {} version {}{}", to_string(work), instruction.weight_version,
+                         instruction.overlaps_next ? " with the next" : "");
+    case InstructionKind::Send:
+      return fmt::format("send {} to rank {} slot {}", tensor_text(instruction), instruction.peer.value,
+                         instruction.slot);
+    case InstructionKind::WaitSend:
+      return fmt::format("wait send of {} to rank {} slot {}", tensor_text(instruction),
+                         instruction.peer.value, instruction.slot);
+    case InstructionKind::HandOff:
+      return fmt::format("hand off {} slot {}", tensor_text(instruction), instruction.slot);
+    case InstructionKind::ReduceGradients:
+      return fmt::format("reduce gradients of stage {} update {}", work.stage.value, instruction.update);
+    case InstructionKind::OptimizerStep:
+      return fmt::format("optimizer step {}", instruction.update);
+  }
+  return fmt::format("instruction kind {}", static_cast<int>(instruction.kind));
+}
+
+}  // namespace penstock::plan
