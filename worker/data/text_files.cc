@@ -31,7 +31,8 @@ StatusOr<std::vector<std::string>> expand(const std::string& source) {
   std::vector<std::string> paths(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
   ::globfree(&matches);
   if (result == GLOB_ABORTED) {
-    return failed_precondition("data: a folder of the pattern {} cannot be read: {}", source, reason(error_number));
+    return failed_precondition("data: a folder of the pattern {} cannot be read: {}", source,
+                               reason(error_number));
   }
   if (paths.empty())
     return not_found("data: no file matches {}; the worker's own file system was searched", source);
