@@ -1,7 +1,9 @@
-// Bytes to plain values and back, validating: what comes out of decode is in range, or decode says what is not.
+// Bytes to plain values and back, validating: what comes out of decode is in range, or decode says what is
+// not.
 //
 // Frames on the executor's socket pair: a 4-byte little-endian length, then one ExecutorFrame or DaemonFrame.
-// Errors: InvalidArgument names the field, what was expected and what was found. Nothing here crashes on any input.
+// Errors: InvalidArgument names the field, what was expected and what was found. Nothing here crashes on any
+// input.
 #pragma once
 
 #include <string>
@@ -29,7 +31,8 @@ struct BrokerReply {
   std::string value;
 };
 
-using ExecutorFrame = std::variant<RankReady, StepReport, RankFinished, RankFailed, BrokerPublish, BrokerLookUp, LogBatch>;
+using ExecutorFrame =
+    std::variant<RankReady, StepReport, RankFinished, RankFailed, BrokerPublish, BrokerLookUp, LogBatch>;
 using DaemonFrame = std::variant<ExecutorAssignment, BrokerReply>;
 
 std::string encode(const ExecutorFrame& frame);

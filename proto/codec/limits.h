@@ -1,5 +1,5 @@
-// Bounds on what a message may carry. decode and from_proto refuse more; to_proto and encode cut texts to them, so that
-// no log line and no reason can make a message that the other end refuses.
+// Bounds on what a message may carry. decode and from_proto refuse more; to_proto and encode cut texts to
+// them, so that no log line and no reason can make a message that the other end refuses.
 #pragma once
 
 #include <cstddef>

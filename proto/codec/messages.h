@@ -1,5 +1,5 @@
-// The messages of the wire as plain values, for rooms that must not see generated code (coordinator core, executor).
-// Fields mean what the .proto of the same name says. codec.h turns them into bytes and back.
+// The messages of the wire as plain values, for rooms that must not see generated code (coordinator core,
+// executor). Fields mean what the .proto of the same name says. codec.h turns them into bytes and back.
 #pragma once
 
 #include <array>

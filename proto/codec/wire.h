@@ -1,11 +1,11 @@
-// Generated messages to plain values and back, for the rooms that speak gRPC (codec.h is for those that must not see
-// generated code).
+// Generated messages to plain values and back, for the rooms that speak gRPC (codec.h is for those that must
+// not see generated code).
 //
-// from_proto trusts nothing: every enum, index, count and text is checked against limits.h and against the message's
-// own sizes. InvalidArgument names the field, what was expected and what was found. What is well formed here may still
-// be a wrong program or a wrong job: plan::verify and parse_job_spec say that.
-// to_proto cuts texts that people or programs wrote (log lines, reasons) to their limits and replaces bytes that are no
-// UTF-8, which a protobuf string must be.
+// from_proto trusts nothing: every enum, index, count and text is checked against limits.h and against the
+// message's own sizes. InvalidArgument names the field, what was expected and what was found. What is well
+// formed here may still be a wrong program or a wrong job: plan::verify and parse_job_spec say that. to_proto
+// cuts texts that people or programs wrote (log lines, reasons) to their limits and replaces bytes that are
+// no UTF-8, which a protobuf string must be.
 #pragma once
 
 #include <string>
