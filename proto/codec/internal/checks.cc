@@ -31,23 +31,26 @@ size_t character_size(const std::string& text, size_t at) {
 
 }  // namespace
 
+std::string Checks::place(const std::string& field) const {
+  return message_.empty() ? field : message_ + "." + field;
+}
+
 int64_t Checks::range(const std::string& field, int64_t value, int64_t least, int64_t most) {
   if (ok() && (value < least || value > most)) {
-    status_ = invalid_argument("{}.{}: expected {} to {}, found {}", message_, field, least, most, value);
+    status_ = invalid_argument("{}: expected {} to {}, found {}", place(field), least, most, value);
   }
   return value;
 }
 
 void Checks::count(const std::string& field, size_t value, size_t most) {
   if (ok() && value > most) {
-    status_ = invalid_argument("{}.{}: expected at most {} entries, found {}", message_, field, most, value);
+    status_ = invalid_argument("{}: expected at most {} entries, found {}", place(field), most, value);
   }
 }
 
 void Checks::equal(const std::string& field, int64_t value, int64_t expected, const std::string& because) {
   if (ok() && value != expected) {
-    status_ =
-        invalid_argument("{}.{}: expected {} ({}), found {}", message_, field, expected, because, value);
+    status_ = invalid_argument("{}: expected {} ({}), found {}", place(field), expected, because, value);
   }
 }
 
@@ -61,26 +64,23 @@ void Checks::name(const std::string& field, const std::string& value, bool may_b
 
 void Checks::size(const std::string& field, const std::string& value, size_t most) {
   if (ok() && value.size() > most) {
-    status_ =
-        invalid_argument("{}.{}: expected at most {} bytes, found {}", message_, field, most, value.size());
+    status_ = invalid_argument("{}: expected at most {} bytes, found {}", place(field), most, value.size());
   }
 }
 
 void Checks::seconds(const std::string& field, double value) {
   if (ok() && !(std::isfinite(value) && value >= 0)) {
-    status_ =
-        invalid_argument("{}.{}: expected finite seconds of at least 0, found {}", message_, field, value);
+    status_ = invalid_argument("{}: expected finite seconds of at least 0, found {}", place(field), value);
   }
 }
 
 void Checks::require(bool good, const std::string& field, const std::string& expected,
                      const std::string& found) {
-  if (ok() && !good)
-    status_ = invalid_argument("{}.{}: expected {}, found {}", message_, field, expected, found);
+  if (ok() && !good) status_ = invalid_argument("{}: expected {}, found {}", place(field), expected, found);
 }
 
 void Checks::nested(const std::string& field, const Status& status) {
-  if (ok() && !status.ok()) status_ = with_context(status, message_ + "." + field);
+  if (ok() && !status.ok()) status_ = with_context(status, place(field));
 }
 
 std::string clean_text(const std::string& text, size_t most) {

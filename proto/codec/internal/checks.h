@@ -10,6 +10,7 @@ namespace penstock::codec {
 
 class Checks {
  public:
+  // `message` stands in front of every field's name; "" for the entries of a list.
   explicit Checks(std::string message) : message_(std::move(message)) {}
 
   // least <= value <= most. Returns the value, so that a field is checked where it is read.
@@ -29,6 +30,8 @@ class Checks {
   const Status& status() const { return status_; }
 
  private:
+  std::string place(const std::string& field) const;
+
   std::string message_;
   Status status_;
 };

@@ -1,0 +1,323 @@
+#include "proto/codec/codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "proto/codec/wire.h"
+
+namespace penstock::codec {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+AttemptKey attempt() {
+  return {"quickstart-2", 3, 41};
+}
+
+plan::Instruction compute(int stage, plan::ActionKind kind, int microbatch) {
+  plan::Instruction instruction;
+  instruction.work = {StageIndex(stage), kind, MicrobatchIndex(microbatch)};
+  return instruction;
+}
+
+plan::RankProgram program() {
+  plan::RankProgram program;
+  program.rank = RankIndex(1);
+  program.ranks = 2;
+  program.stages = 2;
+  program.microbatches = 1;
+  program.buffers = {{StageIndex(1), 1}};
+  program.links = {{RankIndex(0), RankIndex(1), 1, 4, 2, 0xfedcba9876543210}};
+  plan::Instruction receive = compute(1, plan::ActionKind::Forward, 0);
+  receive.kind = plan::InstructionKind::PostReceive;
+  receive.peer = RankIndex(0);
+  receive.slot = 3;
+  plan::Instruction update;
+  update.kind = plan::InstructionKind::OptimizerStep;
+  program.instructions = {receive, compute(1, plan::ActionKind::Forward, 0),
+                          compute(1, plan::ActionKind::Backward, 0), update};
+  return program;
+}
+
+Assignment assignment() {
+  Assignment assignment;
+  assignment.attempt = attempt();
+  assignment.rank = RankIndex(1);
+  assignment.device = 2;
+  assignment.spec_yaml = "name: quickstart\n";
+  assignment.split = {{{plan::ItemKind::Embedding, {}}, {plan::ItemKind::Block, LayerIndex(0)}},
+                      {{plan::ItemKind::Head, {}}}};
+  assignment.program = program();
+  assignment.first_step = 50;
+  assignment.rank_hosts = {"host-a", "host-b"};
+  return assignment;
+}
+
+StepReport step_report() {
+  StepReport report;
+  report.attempt = attempt();
+  report.rank = RankIndex(1);
+  report.step = 7;
+  report.loss = 5.5451774444795623;
+  report.wall_seconds = 0.25;
+  report.cpu_seconds = 0.125;
+  report.wait_seconds = 0.0625;
+  report.gradient_norm = 1.5;
+  report.stages = {{StageIndex(1), 0.01, 0.02, 0, 0, 4, 3}};
+  report.memory = {{"activations", 1 << 20}};
+  return report;
+}
+
+template <typename Message, typename Value>
+Message changed(const Value& value, const std::function<void(Message&)>& change) {
+  Message message = to_proto(value);
+  change(message);
+  return message;
+}
+
+template <typename Value>
+std::string refusal(const StatusOr<Value>& result) {
+  EXPECT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), StatusCode::kInvalidArgument);
+  return message(result.status());
+}
+
+TEST(Wire, an_assignment_survives_the_wire) {
+  const StatusOr<Assignment> decoded = from_proto(to_proto(assignment()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->attempt, attempt());
+  EXPECT_EQ(decoded->rank, RankIndex(1));
+  EXPECT_EQ(decoded->device, 2);
+  EXPECT_EQ(decoded->split, assignment().split);
+  EXPECT_EQ(decoded->first_step, 50);
+  EXPECT_THAT(decoded->rank_hosts, ElementsAre("host-a", "host-b"));
+  EXPECT_EQ(decoded->program.instructions, program().instructions);
+  ASSERT_THAT(decoded->program.links, SizeIs(1));
+  EXPECT_EQ(decoded->program.links[0].digest, 0xfedcba9876543210);
+  EXPECT_EQ(decoded->program.buffers[0].activation_slots, 1);
+}
+
+TEST(Wire, a_step_report_survives_the_wire_bit_for_bit) {
+  // The loss curve of a recovered run is compared bit for bit with what was reported.
+  const StatusOr<StepReport> decoded = from_proto(to_proto(step_report()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded->loss, 5.5451774444795623);
+  EXPECT_EQ(decoded->stages[0].activation_slots_peak, 3);
+  EXPECT_EQ(decoded->memory[0].bytes_peak, 1 << 20);
+
+  StepReport without_loss = step_report();
+  without_loss.loss.reset();
+  EXPECT_FALSE(from_proto(to_proto(without_loss))->loss.has_value());
+}
+
+TEST(Wire, a_loss_that_is_no_number_is_reported_and_not_refused) {
+  StepReport diverged = step_report();
+  diverged.loss = std::nan("");
+  const StatusOr<StepReport> decoded = from_proto(to_proto(diverged));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(std::isnan(*decoded->loss));
+}
+
+TEST(Wire, a_field_out_of_range_is_refused_by_name) {
+  EXPECT_EQ(refusal(from_proto(changed<v1::StepReport>(step_report(), [](auto& m) { m.set_rank(-3); }))),
+            "StepReport.rank: expected 0 to 65535, found -3");
+  EXPECT_EQ(
+      refusal(from_proto(changed<v1::StepReport>(step_report(), [](auto& m) { m.set_wall_seconds(-1); }))),
+      "StepReport.wall_seconds: expected finite seconds of at least 0, found -1");
+  EXPECT_EQ(refusal(from_proto(changed<v1::StepReport>(
+                step_report(), [](auto& m) { m.mutable_attempt()->set_attempt(0); }))),
+            "StepReport.attempt: AttemptKey.attempt: expected 1 to 9223372036854775807, found 0");
+  EXPECT_EQ(refusal(from_proto(changed<v1::StepReport>(step_report(), [](auto& m) { m.clear_attempt(); }))),
+            "StepReport.attempt: AttemptKey.job: expected a name of letters, digits and -._:/@[]%, at most "
+            "255 bytes, "
+            "found \"\"");
+  EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(
+                  step_report(), [](auto& m) { m.mutable_memory(0)->set_kind("a b"); }))),
+              HasSubstr("StepReport.memory.kind: expected a name"));
+  EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(
+                  step_report(), [](auto& m) { m.mutable_stages(0)->set_stage(70000); }))),
+              HasSubstr("StepReport.stages.stage: expected 0 to 65535, found 70000"));
+}
+
+TEST(Wire, an_assignment_that_contradicts_itself_is_refused) {
+  using Change = std::function<void(v1::Assign&)>;
+  const auto refused = [](const Change& change) {
+    return refusal(from_proto(changed(assignment(), change)));
+  };
+  EXPECT_EQ(refused([](auto& m) { m.set_rank(0); }),
+            "Assign.program.rank: expected 0 (the rank assigned), found 1");
+  EXPECT_EQ(refused([](auto& m) { m.mutable_split()->RemoveLast(); }),
+            "Assign.split: expected 2 (the program's stages), found 1");
+  EXPECT_EQ(refused([](auto& m) { m.mutable_rank_hosts()->RemoveLast(); }),
+            "Assign.rank_hosts: expected 2 (the program's ranks), found 1");
+  EXPECT_EQ(refused([](auto& m) { m.mutable_split(1)->set_items(0, "haed"); }),
+            "Assign.split[1]: item: expected embedding, head or the number of a block, found \"haed\"");
+  EXPECT_THAT(refused([](auto& m) { m.set_spec_yaml(std::string(kLargestSpecBytes + 1, 'x')); }),
+              HasSubstr("Assign.spec_yaml: expected at most 1048576 bytes"));
+}
+
+TEST(Wire, an_instruction_out_of_its_programs_extent_is_refused_with_its_place) {
+  using Change = std::function<void(v1::Instruction&)>;
+  const auto refused = [](const Change& change) {
+    v1::RankProgram message = to_proto(program());
+    change(*message.mutable_instructions(2));
+    return refusal(from_proto(message));
+  };
+  EXPECT_EQ(refused([](auto& m) { m.set_kind(10); }),
+            "RankProgram.instructions[2]: kind: expected 0 to 9, found 10");
+  EXPECT_THAT(refused([](auto& m) { m.set_stage(2); }), HasSubstr("stage: expected -1 to 1, found 2"));
+  EXPECT_THAT(refused([](auto& m) { m.set_action(-1); }), HasSubstr("action: expected 0 to 3, found -1"));
+  EXPECT_THAT(refused([](auto& m) { m.set_microbatch(1); }),
+              HasSubstr("microbatch: expected -1 to 0, found 1"));
+  EXPECT_THAT(refused([](auto& m) { m.set_flow(2); }), HasSubstr("flow: expected 0 to 1, found 2"));
+  EXPECT_THAT(refused([](auto& m) { m.set_peer(2); }), HasSubstr("peer: expected -1 to 1, found 2"));
+  EXPECT_THAT(refused([](auto& m) { m.set_slot(-2); }), HasSubstr("slot: expected -1 to"));
+  EXPECT_THAT(refused([](auto& m) { m.set_update(1); }), HasSubstr("update: expected 0 to 0, found 1"));
+  EXPECT_THAT(refused([](auto& m) { m.set_weight_version(2); }),
+              HasSubstr("weight_version: expected 0 to 1"));
+}
+
+TEST(Wire, a_program_of_absurd_size_is_refused_before_it_is_copied) {
+  v1::RankProgram message = to_proto(program());
+  message.set_microbatches(65536);
+  message.set_updates(65536);
+  EXPECT_THAT(refusal(from_proto(message)), HasSubstr("microbatches x updates: expected 1 to 16777216"));
+  message = to_proto(program());
+  message.set_ranks(1 << 20);
+  EXPECT_THAT(refusal(from_proto(message)), HasSubstr("RankProgram.ranks: expected 1 to 65536"));
+  message = to_proto(program());
+  for (int i = 0; i < 3000; ++i) message.add_buffers();
+  EXPECT_THAT(refusal(from_proto(message)), HasSubstr("RankProgram.buffers: expected at most 2048 entries"));
+}
+
+Registration registration() {
+  return {"ann", "worker-1", "host-a", {{"cpu", 0, "avx512"}}, 41, 1234, "127.0.0.1:9100", "127.0.0.1"};
+}
+
+TEST(Wire, a_registration_without_caller_is_anonymous) {
+  StatusOr<Registration> decoded = from_proto(to_proto(registration()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->principal, "ann");
+  EXPECT_EQ(decoded->devices[0].fingerprint, "avx512");
+  decoded = from_proto(changed<v1::Register>(registration(), [](auto& m) { m.clear_caller(); }));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->principal, "anonymous");
+}
+
+TEST(Wire, a_registration_that_could_harm_its_peers_is_refused) {
+  using Change = std::function<void(v1::Register&)>;
+  const auto refused = [](const Change& change) {
+    return refusal(from_proto(changed(registration(), change)));
+  };
+  // The transport of every peer would try to resolve it, and die.
+  EXPECT_EQ(refused([](auto& m) { m.set_data_address("no-such-host"); }),
+            "Register.data_address: expected a numeric IPv4 or IPv6 address, found \"no-such-host\"");
+  EXPECT_EQ(refused([](auto& m) { m.clear_devices(); }), "Register.devices: expected 1 to 256, found 0");
+  EXPECT_THAT(refused([](auto& m) { m.set_incarnation(0); }),
+              HasSubstr("Register.incarnation: expected 1 to"));
+  EXPECT_THAT(refused([](auto& m) { m.set_worker("a\nb"); }), HasSubstr("Register.worker: expected a name"));
+  EXPECT_THAT(refused([](auto& m) { m.set_worker(std::string(256, 'w')); }), HasSubstr("at most 255 bytes"));
+  EXPECT_THAT(refused([](auto& m) { m.mutable_caller()->set_principal("a b"); }),
+              HasSubstr("Caller.principal"));
+}
+
+TEST(Wire, a_digest_of_another_size_is_refused) {
+  const RankFinished finished{attempt(), RankIndex(0), {{4, {1, 2, 3}}}};
+  const StatusOr<RankFinished> decoded = from_proto(to_proto(finished));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->digests[0].parameter, 4);
+  EXPECT_EQ(decoded->digests[0].digest, finished.digests[0].digest);
+  EXPECT_EQ(refusal(from_proto(changed<v1::RankFinished>(
+                finished, [](auto& m) { m.mutable_digests(0)->set_digest("short"); }))),
+            "RankFinished.digests.digest: expected 16 (bytes of XXH3-128), found 5");
+}
+
+TEST(Wire, text_that_people_and_programs_write_always_arrives) {
+  // A library that prints Latin-1 or a megabyte on one line must not end the session that reports it.
+  LogBatch batch{attempt(), RankIndex(0), {"caf\xe9 \xc3\xa9 \xed\xa0\x80", std::string(1 << 20, 'x')}, 2};
+  batch.lines.resize(kMostLogLines + 5);
+  StatusOr<ExecutorFrame> frame = decode_executor_frame(encode(ExecutorFrame(batch)));
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  const auto& decoded = std::get<LogBatch>(*frame);
+  EXPECT_EQ(decoded.lines[0], "caf? \xc3\xa9 ???");
+  EXPECT_THAT(decoded.lines[1], SizeIs(kLongestLogLine));
+  EXPECT_THAT(decoded.lines, SizeIs(kMostLogLines));
+  EXPECT_EQ(decoded.dropped, 7);
+
+  const RankFailed failed{attempt(), RankIndex(0), -1, std::string(1 << 20, '\xff'), -1, 9};
+  frame = decode_executor_frame(encode(ExecutorFrame(failed)));
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  EXPECT_THAT(std::get<RankFailed>(*frame).reason, SizeIs(kLongestReason));
+  EXPECT_EQ(std::get<RankFailed>(*frame).signal, 9);
+}
+
+TEST(Codec, every_executor_frame_comes_back_as_what_it_was) {
+  const CommunicatorKey key{attempt(), "pipeline", RankIndex(1), "address"};
+  const std::vector<ExecutorFrame> frames = {
+      RankReady{attempt(), RankIndex(1), 77, "avx512 onednn 2.6.3"},
+      step_report(),
+      RankFinished{attempt(), RankIndex(1), {}},
+      RankFailed{attempt(), RankIndex(1), 12, "out of memory", 1, 0},
+      BrokerPublish{5, key, std::string("\0\xff", 2)},
+      BrokerLookUp{6, key, 30000},
+      LogBatch{attempt(), RankIndex(1), {"hello"}, 0},
+  };
+  for (const ExecutorFrame& frame : frames) {
+    const std::string bytes = encode(frame);
+    const StatusOr<ExecutorFrame> decoded = decode_executor_frame(bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->index(), frame.index());
+    EXPECT_EQ(encode(*decoded), bytes);
+  }
+}
+
+TEST(Codec, every_daemon_frame_comes_back_as_what_it_was) {
+  const std::vector<DaemonFrame> frames = {
+      ExecutorAssignment{assignment(), "127.0.0.1", "worker-1"},
+      BrokerReply{6, deadline_exceeded("rank 1 has not published address"), ""},
+      BrokerReply{7, ok_status(), std::string("\0\xff", 2)},
+  };
+  for (const DaemonFrame& frame : frames) {
+    const std::string bytes = encode(frame);
+    const StatusOr<DaemonFrame> decoded = decode_daemon_frame(bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->index(), frame.index());
+    EXPECT_EQ(encode(*decoded), bytes);
+  }
+  EXPECT_EQ(std::get<BrokerReply>(*decode_daemon_frame(encode(frames[1]))).status.code(),
+            StatusCode::kDeadlineExceeded);
+}
+
+TEST(Codec, bytes_that_are_no_frame_get_a_status) {
+  EXPECT_EQ(refusal(decode_executor_frame("")), "ExecutorMessage: expected one message inside, found none");
+  EXPECT_EQ(refusal(decode_daemon_frame("")), "DaemonMessage: expected one message inside, found none");
+  EXPECT_EQ(refusal(decode_daemon_frame("\xff\xff\xff")),
+            "DaemonMessage: expected a protobuf message, found 3 bytes that are none");
+  v1::DaemonMessage reply;
+  reply.mutable_broker_reply()->set_code(17);
+  EXPECT_EQ(refusal(decode_daemon_frame(reply.SerializeAsString())),
+            "BrokerReply.code: expected 0 to 16, found 17");
+  v1::ExecutorMessage publish;
+  *publish.mutable_publish()->mutable_key() =
+      to_proto(CommunicatorKey{attempt(), "pipeline", RankIndex(0), "host"});
+  publish.mutable_publish()->set_value(std::string(kLargestBrokerValueBytes + 1, 'x'));
+  EXPECT_EQ(refusal(decode_executor_frame(publish.SerializeAsString())),
+            "BrokerPublish.value: expected at most 65536 bytes, found 65537");
+}
+
+TEST(Codec, a_truncated_assignment_gets_a_status_at_every_length) {
+  const std::string bytes = encode(DaemonFrame(ExecutorAssignment{assignment(), "127.0.0.1", "worker-1"}));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    const StatusOr<DaemonFrame> decoded = decode_daemon_frame(bytes.substr(0, size));
+    // A cut between two fields is a message without the later ones: those are then named.
+    EXPECT_FALSE(decoded.ok()) << size;
+  }
+}
+
+}  // namespace
+}  // namespace penstock::codec
