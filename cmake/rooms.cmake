@@ -5,7 +5,7 @@ penstock_room(base LIBRARIES ${status_libraries} spdlog::spdlog)
 penstock_room(base/metrics USES base LIBRARIES prometheus-cpp::core civetweb::civetweb-cpp)
 
 # plan: pure domain. No threads, sockets, clock or CUDA.
-penstock_room(plan/spec USES base LIBRARIES yaml-cpp)
+penstock_room(plan/spec USES base plan/schedule LIBRARIES yaml-cpp)
 penstock_room(plan/schedule USES base)
 penstock_room(plan/verification USES base plan/schedule)
 penstock_room(plan/simulation USES base plan/schedule TEST_USES plan/verification)
@@ -47,7 +47,7 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 # client: what is said (pure), the connection to the service, the processes of `up`, one file a command, and the
 # command line, which is the only place that includes CLI11.
 penstock_room(client/present USES base plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
-penstock_room(client/connection USES base proto LIBRARIES gRPC::grpc++)
+penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base plan/spec plan/schedule plan/verification plan/simulation plan/interop plan/render
   proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)

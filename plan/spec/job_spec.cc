@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/schedule/families.h"
 #include "plan/spec/internal/section.h"
 #include "plan/spec/internal/split_reader.h"
 #include "plan/spec/parameters.h"
@@ -251,7 +252,7 @@ class JobReader {
     const YamlNode::Entry* split = section.entry("split");
     section.finish();
 
-    check_schedule_name(section);
+    check_schedule(section, stages_read);
     if (!stages_read || spec_.model.num_hidden_layers == 0) return;
     const int64_t items = spec_.model.num_hidden_layers + 2;
     if (spec_.stages() > items) {
@@ -263,13 +264,26 @@ class JobReader {
     parallel.split = read_split(split, spec_.model, spec_.stages(), problems_);
   }
 
-  void check_schedule_name(const Section& section) {
-    const std::string& name = spec_.parallel.schedule;
-    static const Names kNames = {"naive", "gpipe", "1f1b", "interleaved-1f1b"};
-    if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) return;
-    problems_.expected(section.line_of("schedule"), "parallel.schedule",
-                       "one of " + list_cut(kNames, kNames.size()), shown_value(name),
-                       nearest_name(name, kNames));
+  void check_schedule(const Section& section, bool stages_read) {
+    const ParallelSpec& parallel = spec_.parallel;
+    const int line = section.line_of("schedule");
+    // One microbatch: the catalogue then says whether the name and the stages go together, at next to no
+    // cost.
+    const ScheduleRequest request{parallel.schedule, stages_read ? parallel.pipeline : 1, 1,
+                                  stages_read ? parallel.stages_per_rank : 1};
+    const Status verdict = generate(request).status();
+    if (verdict.ok()) return;
+    const Names names = schedule_names();
+    if (std::find(names.begin(), names.end(), parallel.schedule) != names.end()) {
+      return problems_.add(line, "parallel.schedule", message(verdict));
+    }
+    const std::string expectation = alternatives(names);
+    const std::string found = shown_value(parallel.schedule);
+    if (message(verdict).find("not built yet") != std::string::npos || found.starts_with("file:")) {
+      return problems_.not_built_yet(line, "parallel.schedule",
+                                     fmt::format("expected {}, found {}", expectation, found));
+    }
+    problems_.expected(line, "parallel.schedule", expectation, found, nearest_name(parallel.schedule, names));
   }
 
   void refuse_above_one(Section& section, const std::string& key) {

@@ -119,7 +119,7 @@ struct JobSpec {
 // InvalidArgument: one line per problem, up to ten, by their place in the file, each
 // "line N: field: expected ..., found ...; did you mean X?".
 // A section that is designed but not built yet is refused as such, by key. Text over 1 MiB is refused.
-// A schedule's name is checked here; whether it takes this P, V and m is what plan::generate says.
+// The schedule must be one that plan::generate knows and that takes this stages_per_rank.
 StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
 
 // "line 14: parallel.schedule", for a problem that is found after parsing; only the field where it has no

@@ -23,11 +23,6 @@ std::string expectation_of(NumberRange range) {
                      range.least, range.below_most ? "below" : "at most", range.most);
 }
 
-// "constant, cosine" or "cosine" or "one of a, b, c".
-std::string alternatives(std::span<const std::string> names) {
-  return names.size() == 1 ? names[0] : "one of " + list_cut(names, names.size());
-}
-
 bool contains(std::span<const std::string> names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -42,6 +37,10 @@ bool parses_whole(const std::string& text, Number& value) {
 }
 
 }  // namespace
+
+std::string alternatives(std::span<const std::string> names) {
+  return names.size() == 1 ? names[0] : "one of " + list_cut(names, names.size());
+}
 
 bool read_integer(const YamlNode& node, const std::string& field, IntegerRange range, int64_t& target,
                   Problems& problems) {

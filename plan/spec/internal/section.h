@@ -74,6 +74,9 @@ class Section {
   std::vector<std::string> known_;
 };
 
+// "cosine", or "one of constant, cosine".
+std::string alternatives(std::span<const std::string> names);
+
 // The whole number that a plain scalar spells, within the range; otherwise a problem and false.
 bool read_integer(const YamlNode& node, const std::string& field, IntegerRange range, int64_t& target,
                   Problems& problems);
