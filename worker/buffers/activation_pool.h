@@ -1,10 +1,9 @@
 // The activation slots of one stage: H_s of them, fixed before the first step, handed out under leases.
 //
-// A lease is move-only, carries a generation and gives its slot back when destroyed or released. The saved forward
-// value owns it until the backward's last consumer has finished.
-// Errors: exhaustion names the holder of the oldest lease; a second release and a use after release stop the
-// process (programmer's mistakes). Debug builds fill released slots with NaN.
-// Thread: the interpreter's.
+// A lease is move-only, carries a generation and gives its slot back when destroyed or released. The saved
+// forward value owns it until the backward's last consumer has finished. Errors: exhaustion names the holder
+// of the oldest lease; a second release and a use after release stop the process (programmer's mistakes).
+// Debug builds fill released slots with NaN. Thread: the interpreter's.
 #pragma once
 
 #include <cstdint>
