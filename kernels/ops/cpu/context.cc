@@ -1,0 +1,38 @@
+#include "kernels/ops/cpu/context.h"
+
+#include "base/check.h"
+
+namespace penstock::kernels::cpu {
+
+float* Scratch::reserve(int64_t floats) {
+  const int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
+  if (bytes > slab_.bytes()) {
+    slab_ = Slab();
+    StatusOr<Slab> grown = Slab::allocate(bytes, "scratch memory of an operation");
+    PENSTOCK_CHECK(grown.ok(), "{}", grown.status().ToString());
+    slab_ = *std::move(grown);
+  }
+  return data();
+}
+
+Context::Context(ComputeThreads& threads)
+    : threads_(threads), per_thread_(threads.threads()), product_threads_(threads.threads()) {}
+
+void Context::reserve_per_thread(int64_t floats) {
+  for (Scratch& scratch : per_thread_) scratch.reserve(floats);
+}
+
+MatrixProduct& Context::product(const ProductShape& shape) {
+  std::unique_ptr<MatrixProduct>& product = products_[shape];
+  if (product == nullptr) product = std::make_unique<MatrixProduct>(shape, product_threads_);
+  return *product;
+}
+
+MatrixProduct& Context::made_product(const ProductShape& shape) const {
+  const auto found = products_.find(shape);
+  PENSTOCK_CHECK(found != products_.end(), "a piece uses a product of {} rows that was not made before",
+                 shape.rows);
+  return *found->second;
+}
+
+}  // namespace penstock::kernels::cpu

@@ -1,0 +1,72 @@
+// What every CPU operation works with: the compute threads, scratch memory and cached matrix products.
+//
+// Limits: scratch grows to the largest shape seen and stays; nothing is allocated after the first use of a
+// shape. Thread: reserve_*() and product() are for the caller of the operation; thread_scratch(),
+// made_product() and MatrixProduct::run for the pieces of a parallel_for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kernels/device/compute_threads.h"
+#include "kernels/device/slab.h"
+#include "kernels/ops/cpu/matrix_product.h"
+
+namespace penstock::kernels::cpu {
+
+// One block of scratch that only grows. Growing loses the contents.
+class Scratch {
+ public:
+  float* reserve(int64_t floats);
+  float* data() const { return static_cast<float*>(slab_.view().data); }
+
+ private:
+  Slab slab_;
+};
+
+// Gives out places in one scratch block, each on a cache line of its own.
+class ScratchLayout {
+ public:
+  int64_t add(int64_t floats) {
+    const int64_t offset = floats_;
+    floats_ += (floats + 15) / 16 * 16;
+    return offset;
+  }
+  int64_t floats() const { return floats_; }
+
+ private:
+  int64_t floats_ = 0;
+};
+
+class Context {
+ public:
+  explicit Context(ComputeThreads& threads);
+
+  ComputeThreads& threads() { return threads_; }
+
+  template <typename Piece>
+  void parallel_for(int64_t pieces, const Piece& piece) {
+    threads_.parallel_for(pieces, piece);
+  }
+
+  // Scratch that all threads share.
+  float* reserve_shared(int64_t floats) { return shared_.reserve(floats); }
+  // The same for every thread; a piece finds its own with thread_scratch().
+  void reserve_per_thread(int64_t floats);
+  float* thread_scratch() { return per_thread_[ComputeThreads::current_thread()].data(); }
+
+  // The product of this shape, made at first use. The reference stays valid.
+  MatrixProduct& product(const ProductShape& shape);
+  // The product of a shape that product() has made: for the pieces.
+  MatrixProduct& made_product(const ProductShape& shape) const;
+
+ private:
+  ComputeThreads& threads_;
+  Scratch shared_;
+  std::vector<Scratch> per_thread_;
+  MatrixProductThreads product_threads_;
+  std::map<ProductShape, std::unique_ptr<MatrixProduct>> products_;
+};
+
+}  // namespace penstock::kernels::cpu

@@ -1,0 +1,113 @@
+#include "kernels/ops/adamw/contract.h"
+#include "kernels/ops/add/contract.h"
+#include "kernels/ops/attention/contract.h"
+#include "kernels/ops/copy/contract.h"
+#include "kernels/ops/cpu/context.h"
+#include "kernels/ops/embedding/contract.h"
+#include "kernels/ops/head_loss/contract.h"
+#include "kernels/ops/linear/contract.h"
+#include "kernels/ops/operators.h"
+#include "kernels/ops/rms_norm/contract.h"
+#include "kernels/ops/rope/contract.h"
+#include "kernels/ops/sum_of_squares/contract.h"
+#include "kernels/ops/swiglu/contract.h"
+
+namespace penstock::kernels {
+namespace {
+
+// Hands each operation to its CPU implementation.
+class CpuOperators final : public Operators {
+ public:
+  explicit CpuOperators(ComputeThreads& threads) : context_(threads) {}
+
+  void embedding(TensorView tokens, TensorView table, TensorView output) override {
+    cpu::embedding(context_, tokens, table, output);
+  }
+  void embedding_backward(TensorView tokens, TensorView output_gradient, TensorView table_gradient) override {
+    cpu::embedding_backward(context_, tokens, output_gradient, table_gradient);
+  }
+
+  void rms_norm(TensorView x, TensorView weight, double epsilon, TensorView output,
+                TensorView inverse_rms) override {
+    cpu::rms_norm(context_, x, weight, epsilon, output, inverse_rms);
+  }
+  void rms_norm_backward(TensorView x, TensorView weight, TensorView inverse_rms, TensorView output_gradient,
+                         TensorView x_gradient, TensorView weight_gradient) override {
+    cpu::rms_norm_backward(context_, x, weight, inverse_rms, output_gradient, x_gradient, weight_gradient);
+  }
+
+  void linear(TensorView x, TensorView weight, TensorView output) override {
+    cpu::linear(context_, x, weight, output);
+  }
+  void linear_input_gradient(TensorView output_gradient, TensorView weight, TensorView x_gradient,
+                             Accumulate accumulate) override {
+    cpu::linear_input_gradient(context_, output_gradient, weight, x_gradient, accumulate);
+  }
+  void linear_weight_gradient(TensorView output_gradient, TensorView x, TensorView weight_gradient) override {
+    cpu::linear_weight_gradient(context_, output_gradient, x, weight_gradient);
+  }
+
+  void rope(TensorView x, int64_t sequence_length, int64_t head_size, double theta) override {
+    cpu::rope(context_, rope_tables_.get(sequence_length, head_size, theta), x, sequence_length, head_size,
+              Rotation::Forward);
+  }
+  void rope_backward(TensorView x_gradient, int64_t sequence_length, int64_t head_size,
+                     double theta) override {
+    cpu::rope(context_, rope_tables_.get(sequence_length, head_size, theta), x_gradient, sequence_length,
+              head_size, Rotation::Backward);
+  }
+
+  void attention(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
+                 TensorView output, TensorView log_sum_exp) override {
+    cpu::attention(context_, shape, query, key, value, output, log_sum_exp);
+  }
+  void attention_backward(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
+                          TensorView output, TensorView log_sum_exp, TensorView output_gradient,
+                          TensorView query_gradient, TensorView key_gradient,
+                          TensorView value_gradient) override {
+    cpu::attention_backward(context_, shape, query, key, value, output, log_sum_exp, output_gradient,
+                            query_gradient, key_gradient, value_gradient);
+  }
+
+  void swiglu(TensorView gate, TensorView up, TensorView output) override {
+    cpu::swiglu(context_, gate, up, output);
+  }
+  void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient, TensorView gate_gradient,
+                       TensorView up_gradient) override {
+    cpu::swiglu_backward(context_, gate, up, output_gradient, gate_gradient, up_gradient);
+  }
+
+  void add(TensorView a, TensorView b, TensorView output) override { cpu::add(context_, a, b, output); }
+
+  double head_loss(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp) override {
+    return cpu::head_loss(context_, x, weight, targets, log_sum_exp);
+  }
+  void head_loss_backward(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp,
+                          double scale, TensorView x_gradient, TensorView weight_gradient) override {
+    cpu::head_loss_backward(context_, x, weight, targets, log_sum_exp, scale, x_gradient, weight_gradient);
+  }
+
+  double sum_of_squares(TensorView x) override { return cpu::sum_of_squares(context_, x); }
+  void adamw(TensorView parameter, TensorView gradient, TensorView first_moment, TensorView second_moment,
+             const AdamWStep& step) override {
+    cpu::adamw(context_, parameter, gradient, first_moment, second_moment, step);
+  }
+  void fill(TensorView x, float value) override { cpu::fill(context_, x, value); }
+  void copy(TensorView source, TensorView target) override { cpu::copy(context_, source, target); }
+
+ private:
+  cpu::Context context_;
+  RopeTables rope_tables_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operators> make_cpu_operators(ComputeThreads& threads) {
+  return std::make_unique<CpuOperators>(threads);
+}
+
+std::string cpu_fingerprint() {
+  return cpu::matrix_product_fingerprint();
+}
+
+}  // namespace penstock::kernels

@@ -1,0 +1,19 @@
+// SwiGLU (Shazeer, 2020).
+//
+//   output = silu(gate) up,  silu(g) = g sigmoid(g)
+//   up_gradient = output_gradient silu(gate)
+//   gate_gradient = output_gradient up sigmoid(gate) (1 + gate (1 - sigmoid(gate)))
+//
+// All tensors have one shape. A gradient may overwrite the tensor that it is computed from.
+#pragma once
+
+#include "kernels/ops/expect.h"
+
+namespace penstock::kernels::cpu {
+
+class Context;
+void swiglu(Context& context, TensorView gate, TensorView up, TensorView output);
+void swiglu_backward(Context& context, TensorView gate, TensorView up, TensorView output_gradient,
+                     TensorView gate_gradient, TensorView up_gradient);
+
+}  // namespace penstock::kernels::cpu
