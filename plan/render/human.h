@@ -1,0 +1,18 @@
+// Numbers as a person reads them: no blanks inside, about three digits. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace penstock::plan {
+
+// "350ms", "4.2s", "42s", "3m12s", "2h05m", "3d04h". Negative and not-a-number are "0s".
+std::string human_duration(double seconds);
+
+// Binary units: "512B", "1.50KiB", "23.4MiB".
+std::string human_bytes(int64_t bytes);
+
+// Decimal units: "950", "12.3k", "4.56M". Below zero keeps its sign.
+std::string human_count(double count);
+
+}  // namespace penstock::plan

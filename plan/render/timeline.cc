@@ -1,0 +1,116 @@
+#include "plan/render/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace penstock::plan {
+namespace {
+
+// The grid of a drawing: every start and end lies on a multiple of `unit` from `origin`.
+struct Grid {
+  Ticks origin = 0;
+  Ticks unit = 1;
+  Ticks units = 0;
+
+  Ticks column(Ticks time) const { return (time - origin) / unit; }
+};
+
+Grid grid_of(const Simulation& simulation) {
+  Grid grid;
+  grid.origin = std::numeric_limits<Ticks>::max();
+  Ticks last = std::numeric_limits<Ticks>::min();
+  for (const RankTimeline& rank : simulation.ranks) {
+    for (const TimedAction& timed : rank.actions) {
+      grid.origin = std::min(grid.origin, timed.start);
+      last = std::max(last, timed.end);
+    }
+  }
+  if (last < grid.origin) return {};
+  Ticks unit = 0;
+  for (const RankTimeline& rank : simulation.ranks) {
+    for (const TimedAction& timed : rank.actions) {
+      unit = std::gcd(std::gcd(unit, timed.start - grid.origin), timed.end - grid.origin);
+    }
+  }
+  grid.unit = std::max<Ticks>(unit, 1);
+  grid.units = grid.column(last);
+  return grid;
+}
+
+// Columns that a unit needs so that every label fits into its cell, the bar on its left included.
+Ticks cell_width(const Simulation& simulation, const Grid& grid) {
+  Ticks width = 1;
+  for (const RankTimeline& rank : simulation.ranks) {
+    for (const TimedAction& timed : rank.actions) {
+      const Ticks units = std::max<Ticks>(grid.column(timed.end) - grid.column(timed.start), 1);
+      const auto needed = static_cast<Ticks>(to_string(timed.action).size()) + 1;
+      width = std::max(width, (needed + units - 1) / units);
+    }
+  }
+  return width;
+}
+
+std::string labelled_row(const RankTimeline& rank, const Grid& grid, Ticks cell) {
+  std::string row(static_cast<size_t>(grid.units * cell + 1), ' ');
+  for (const TimedAction& timed : rank.actions) {
+    const auto start = static_cast<size_t>(grid.column(timed.start) * cell);
+    const std::string label = to_string(timed.action);
+    row[start] = '|';
+    row[static_cast<size_t>(grid.column(timed.end) * cell)] = '|';
+    row.replace(start + 1, label.size(), label);
+  }
+  return row;
+}
+
+std::string letter_row(const RankTimeline& rank, const Grid& grid, Ticks shown) {
+  std::string row(static_cast<size_t>(shown), '.');
+  for (const TimedAction& timed : rank.actions) {
+    const Ticks start = std::min(grid.column(timed.start), shown);
+    const Ticks end = std::min(grid.column(timed.end), shown);
+    const char kind = timed.action.overlapped ? 'O' : letter(timed.action.work.kind);
+    row.replace(static_cast<size_t>(start), static_cast<size_t>(end - start),
+                static_cast<size_t>(end - start), kind);
+  }
+  return row;
+}
+
+std::string without_blanks_at_end(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+}  // namespace
+
+std::string timeline_text(const Simulation& simulation, const TimelineStyle& style) {
+  const Grid grid = grid_of(simulation);
+  if (grid.units == 0) return "(no action)\n";
+
+  const int ranks = static_cast<int>(simulation.ranks.size());
+  const int rows = std::min(ranks, style.ranks_max);
+  const int digits = static_cast<int>(fmt::formatted_size("{}", rows - 1));
+  const Ticks room = std::max(style.width - digits - 6, 8);  // after "rank N "
+
+  const Ticks cell = cell_width(simulation, grid);
+  const bool labelled = grid.units <= (room - 1) / cell;
+  const Ticks shown = std::min(grid.units, room);
+  std::string text;
+  for (int r = 0; r < rows; ++r) {
+    const RankTimeline& rank = simulation.ranks[static_cast<size_t>(r)];
+    const std::string row = labelled ? labelled_row(rank, grid, cell) : letter_row(rank, grid, shown);
+    text += without_blanks_at_end(fmt::format("rank {:>{}} {}", r, digits, row)) + "\n";
+  }
+  if (!labelled && shown < grid.units) {
+    text +=
+        fmt::format("(cut after {} of {} units of time; -o json lists every action)\n", shown, grid.units);
+  } else if (!labelled) {
+    text += fmt::format("(a letter a unit of time; {} columns would show every action by name)\n",
+                        grid.units * cell + 1 + digits + 6);
+  }
+  if (rows < ranks) text += fmt::format("(ranks {} to {} left out)\n", rows, ranks - 1);
+  return text;
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,56 @@
+#include "plan/render/timeline.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock::plan {
+namespace {
+
+TimedAction at(Ticks start, Ticks end, int stage, ActionKind kind, int microbatch) {
+  return {single(StageIndex(stage), kind, MicrobatchIndex(microbatch)), start, end};
+}
+
+// 1f1b on two ranks with two microbatches; one unit of time is 5 ticks.
+Simulation two_ranks() {
+  using enum ActionKind;
+  Simulation simulation;
+  simulation.ranks.resize(2);
+  simulation.ranks[0].actions = {at(0, 5, 0, Forward, 0), at(5, 10, 0, Forward, 1),
+                                 at(20, 30, 0, Backward, 0), at(35, 45, 0, Backward, 1)};
+  simulation.ranks[1].actions = {at(5, 10, 1, Forward, 0), at(10, 20, 1, Backward, 0),
+                                 at(20, 25, 1, Forward, 1), at(25, 35, 1, Backward, 1)};
+  return simulation;
+}
+
+TEST(TimelineText, with_room_every_cell_carries_its_action) {
+  EXPECT_EQ(timeline_text(two_ranks()),
+            "rank 0 |0F0|0F1|       |0B0    |   |0B1    |\n"
+            "rank 1     |1F0|1B0    |1F1|1B1    |\n");
+}
+
+TEST(TimelineText, a_narrow_terminal_gets_letters_and_is_told_the_width_it_needs) {
+  EXPECT_EQ(timeline_text(two_ranks(), {.width = 40}),
+            "rank 0 FF..BB.BB\n"
+            "rank 1 .FBBFBB..\n"
+            "(a letter a unit of time; 44 columns would show every action by name)\n");
+}
+
+TEST(TimelineText, what_does_not_fit_is_cut_and_counted) {
+  EXPECT_EQ(timeline_text(two_ranks(), {.width = 10, .ranks_max = 1}),
+            "rank 0 FF..BB.B\n"
+            "(cut after 8 of 9 units of time; -o json lists every action)\n"
+            "(ranks 1 to 1 left out)\n");
+}
+
+TEST(TimelineText, an_overlapped_pair_is_one_cell) {
+  Simulation simulation = two_ranks();
+  simulation.ranks[1].actions[1].action.overlapped =
+      Work{StageIndex(0), ActionKind::Forward, MicrobatchIndex(1)};
+  EXPECT_EQ(timeline_text(simulation, {.width = 20}).substr(0, 33), "rank 0 FF..BB.BB\nrank 1 .FOOFBB..");
+}
+
+TEST(TimelineText, nothing_to_draw_is_said) {
+  EXPECT_EQ(timeline_text(Simulation{}), "(no action)\n");
+}
+
+}  // namespace
+}  // namespace penstock::plan
