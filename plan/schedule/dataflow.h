@@ -65,4 +65,22 @@ inline Passage passage_of(const Instruction& instruction) {
                  instruction.flow};
 }
 
+// FNV-1a over the passages of one link in order; transfer_digest in lowered.h is this over a program.
+class TransferDigest {
+ public:
+  void add(const Passage& passage) {
+    add(static_cast<uint32_t>(passage.source.value));
+    add(static_cast<uint32_t>(passage.flow));
+    add(static_cast<uint32_t>(passage.microbatch.value));
+  }
+  uint64_t value() const { return state_; }
+
+ private:
+  void add(uint32_t word) {
+    for (int byte = 0; byte < 4; ++byte) state_ = (state_ ^ ((word >> (8 * byte)) & 0xff)) * 0x100000001b3ULL;
+  }
+
+  uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
 }  // namespace penstock::plan

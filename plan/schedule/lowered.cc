@@ -5,19 +5,6 @@
 namespace penstock::plan {
 namespace {
 
-class Fnv1a {
- public:
-  void add(uint32_t value) {
-    for (int byte = 0; byte < 4; ++byte) {
-      state_ = (state_ ^ ((value >> (8 * byte)) & 0xff)) * 0x100000001b3ULL;
-    }
-  }
-  uint64_t digest() const { return state_; }
-
- private:
-  uint64_t state_ = 0xcbf29ce484222325ULL;
-};
-
 bool passes_on(const Instruction& instruction, RankIndex owner, RankIndex source, RankIndex target) {
   if (source == target) return instruction.kind == InstructionKind::HandOff;
   if (owner == source) return instruction.kind == InstructionKind::Send && instruction.peer == target;
@@ -33,15 +20,11 @@ std::string tensor_text(const Instruction& instruction) {
 }  // namespace
 
 uint64_t transfer_digest(const RankProgram& owner, RankIndex source, RankIndex target) {
-  Fnv1a hash;
+  TransferDigest digest;
   for (const Instruction& instruction : owner.instructions) {
-    if (!passes_on(instruction, owner.rank, source, target)) continue;
-    const Passage passage = passage_of(instruction);
-    hash.add(static_cast<uint32_t>(passage.source.value));
-    hash.add(static_cast<uint32_t>(passage.flow));
-    hash.add(static_cast<uint32_t>(passage.microbatch.value));
+    if (passes_on(instruction, owner.rank, source, target)) digest.add(passage_of(instruction));
   }
-  return hash.digest();
+  return digest.value();
 }
 
 std::string to_string(const Instruction& instruction) {

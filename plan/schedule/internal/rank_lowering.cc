@@ -139,6 +139,7 @@ void RankLowering::pass_output(const Work& work) {
   if (delivery.link < 0) {
     const int slot = hand_off_slots_.take();
     ++hand_offs_;
+    hand_off_digest_.add(*passage);
     hand_off_slot_of_[key(passage->target, passage->microbatch, passage->flow)] = slot;
     Instruction& hand_off = emit(InstructionKind::HandOff, work.stage, work.microbatch);
     hand_off.flow = passage->flow;
@@ -223,19 +224,19 @@ void RankLowering::describe_buffers_and_links() {
   for (size_t local = 0; local < own_stages_.size(); ++local) {
     result_.buffers.push_back({own_stages_[local], activation_slots_[local].used()});
   }
-  const auto add = [&](RankIndex source, RankIndex target, size_t messages, int receive_slots,
-                       int send_slots) {
-    result_.links.push_back({source, target, static_cast<int>(messages), receive_slots, send_slots,
-                             transfer_digest(result_, source, target)});
-  };
-  const RankIndex own = result_.rank;
-  const auto add_planned = [&](int link) {
+  const auto add = [&](int link) {
     const PlannedLink& planned = plan_.links()[link];
-    add(planned.source, planned.target, planned.messages.size(), planned.receive_slots, planned.send_slots);
+    TransferDigest digest;
+    for (const Passage& passage : planned.messages) digest.add(passage);
+    result_.links.push_back({planned.source, planned.target, static_cast<int>(planned.messages.size()),
+                             planned.receive_slots, planned.send_slots, digest.value()});
   };
-  for (const auto& [link, end] : receive_ends_) add_planned(link);
-  for (const auto& [link, end] : send_ends_) add_planned(link);
-  if (hand_offs_ > 0) add(own, own, hand_offs_, hand_off_slots_.used(), 0);
+  for (const auto& [link, end] : receive_ends_) add(link);
+  for (const auto& [link, end] : send_ends_) add(link);
+  if (hand_offs_ > 0) {
+    result_.links.push_back(
+        {result_.rank, result_.rank, hand_offs_, hand_off_slots_.used(), 0, hand_off_digest_.value()});
+  }
   std::sort(result_.links.begin(), result_.links.end(), [](const Link& a, const Link& b) {
     return std::pair(a.source, a.target) < std::pair(b.source, b.target);
   });

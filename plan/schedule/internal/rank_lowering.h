@@ -66,6 +66,7 @@ class RankLowering {
   LowestFree hand_off_slots_;
   std::unordered_map<uint64_t, int> hand_off_slot_of_;  // by target stage, microbatch and flow
   int hand_offs_ = 0;
+  TransferDigest hand_off_digest_;
 };
 
 }  // namespace penstock::plan::internal
