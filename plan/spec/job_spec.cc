@@ -104,7 +104,8 @@ class JobReader {
 
   void read_data(Section section) {
     read_sources(section.entry("source", Need::Required));
-    section.choice("tokenizer", spec_.data.tokenizer, Names{"bytes"}, Names{"none"});
+    section.choice("tokenizer", spec_.data.tokenizer, Names{"bytes"},
+                   Names{"none", "bpe", "sentencepiece", "tiktoken", "huggingface"});
     const bool read =
         section.integer("sequence_length", spec_.data.sequence_length, {1, 1 << 20}, Need::Required);
     std::string format = "auto";
@@ -328,6 +329,7 @@ class JobReader {
   }
 
   void check_program_size(const YamlNode& root) {
+    if (spec_.microbatches() > kMostMicrobatches) return;  // said already
     const int64_t of_a_rank = spec_.parallel.stages_per_rank * spec_.microbatches();
     const int64_t of_the_job = of_a_rank * spec_.parallel.pipeline;
     if (of_a_rank <= kMostMicrobatchesOfARank && of_the_job <= kMostMicrobatchesOfAJob) return;

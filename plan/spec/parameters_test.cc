@@ -1,0 +1,71 @@
+#include "plan/spec/parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace penstock::plan {
+namespace {
+
+using ::testing::ElementsAre;
+
+ModelSpec small_model() {
+  ModelSpec model;
+  model.vocab_size = 256;
+  model.hidden_size = 16;
+  model.num_hidden_layers = 2;
+  model.num_attention_heads = 4;
+  model.num_key_value_heads = 2;
+  model.intermediate_size = 24;
+  return model;
+}
+
+TEST(Parameters, names_and_shapes_are_those_of_hugging_face_llama) {
+  // Names key the initialisation and the order keys the weights digest: a change of either is a change of
+  // every run.
+  std::vector<std::string> lines;
+  for (const ParameterSpec& parameter : model_parameters(small_model())) {
+    std::string line = parameter.name;
+    for (const int64_t extent : parameter.shape) line += " " + std::to_string(extent);
+    if (lines.size() < 10) lines.push_back(line);
+  }
+  EXPECT_THAT(lines, ElementsAre("model.embed_tokens.weight 256 16",                   //
+                                 "model.layers.0.input_layernorm.weight 16",           //
+                                 "model.layers.0.self_attn.q_proj.weight 16 16",       //
+                                 "model.layers.0.self_attn.k_proj.weight 8 16",        //
+                                 "model.layers.0.self_attn.v_proj.weight 8 16",        //
+                                 "model.layers.0.self_attn.o_proj.weight 16 16",       //
+                                 "model.layers.0.post_attention_layernorm.weight 16",  //
+                                 "model.layers.0.mlp.gate_proj.weight 24 16",          //
+                                 "model.layers.0.mlp.up_proj.weight 24 16",            //
+                                 "model.layers.0.mlp.down_proj.weight 16 24"));
+}
+
+TEST(Parameters, the_model_ends_with_its_head) {
+  const std::vector<ParameterSpec> parameters = model_parameters(small_model());
+  ASSERT_EQ(parameters.size(), 1u + 2 * 9 + 2);
+  EXPECT_EQ(parameters[19].name, "model.norm.weight");
+  EXPECT_EQ(parameters[20].name, "lm_head.weight");
+  EXPECT_EQ(parameters[20].elements(), 256 * 16);
+  for (size_t i = 0; i < parameters.size(); ++i) EXPECT_EQ(parameters[i].index, static_cast<int32_t>(i));
+}
+
+TEST(Parameters, only_norms_start_at_one_and_do_not_decay) {
+  for (const ParameterSpec& parameter : model_parameters(small_model())) {
+    const bool norm = parameter.name.find("norm") != std::string::npos;
+    EXPECT_EQ(parameter.initialised_to_one, norm) << parameter.name;
+    EXPECT_EQ(parameter.decayed, !norm) << parameter.name;
+    EXPECT_EQ(parameter.shape.size(), norm ? 1u : 2u) << parameter.name;
+  }
+}
+
+TEST(Parameters, those_of_a_stage_keep_their_places_in_the_model) {
+  const std::vector<Item> items = {{ItemKind::Head, {}}, {ItemKind::Block, LayerIndex(1)}};
+  const std::vector<ParameterSpec> owned = parameters_of(small_model(), items);
+  ASSERT_EQ(owned.size(), 9u + 2);
+  EXPECT_EQ(owned.front().index, 10);
+  EXPECT_EQ(owned.front().name, "model.layers.1.input_layernorm.weight");
+  EXPECT_EQ(owned.back().index, 20);
+}
+
+}  // namespace
+}  // namespace penstock::plan
