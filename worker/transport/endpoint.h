@@ -1,10 +1,11 @@
-// Point-to-point messages between the ranks of one group, whatever carries them. One contract, one contract test.
+// Point-to-point messages between the ranks of one group, whatever carries them. One contract, one contract
+// test.
 //
 // Ordering: messages of one (source, target) pair arrive in the order in which both ends post them.
 // Progress: a transport moves data on its own threads; posting never blocks on the peer.
 // Sizes: both ends must post the same size; a mismatch is an error on both, never a crash.
-// Failure: when a peer is lost or abort() is called, every pending and later wait returns Aborted with the reason.
-// Thread: post and wait from the interpreter's thread; abort from any.
+// Failure: when a peer is lost or abort() is called, every pending and later wait returns Aborted with the
+// reason. Thread: post and wait from the interpreter's thread; abort from any.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@
 
 namespace penstock::worker {
 
-// Where the ranks of a group find each other. Keys are scoped to (job, attempt, communicator) by the implementer.
+// Where the ranks of a group find each other. Keys are scoped to (job, attempt, communicator) by the
+// implementer.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
@@ -28,10 +30,10 @@ class Rendezvous {
 };
 
 struct Group {
-  std::string name;         // "pipeline"
-  RankIndex rank;           // mine
+  std::string name;  // "pipeline"
+  RankIndex rank;    // mine
   int ranks = 0;
-  std::string bind_address; // numeric
+  std::string bind_address;  // numeric
 };
 
 struct TransferId {

@@ -1,0 +1,591 @@
+// The contract of Endpoint as a test suite. A transport enrols in a few lines of its own endpoint_test.cc:
+//
+//     INSTANTIATE_TEST_SUITE_P(Gloo, EndpointContract, cases_of({"gloo", true, [] { return
+//     make_gloo_endpoint; }}),
+//                              case_name);
+//
+// Ranks run as threads of the test; transports that cross processes run everything again with a forked
+// process a rank, and then also lose some of those processes. Included by tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "worker/transport/in_process.h"
+
+namespace penstock::worker {
+
+struct TransportUnderTest {
+  std::string name;
+  bool across_processes = false;
+  // Called once a group; the function that it returns makes the endpoint of one rank.
+  std::function<std::function<std::unique_ptr<Endpoint>()>()> make_group;
+};
+
+struct ContractCase {
+  TransportUnderTest transport;
+  int ranks = 2;
+  bool forked = false;
+};
+
+inline auto cases_of(const TransportUnderTest& transport) {
+  std::vector<ContractCase> cases;
+  for (int ranks = 2; ranks <= 4; ++ranks) {
+    cases.push_back({transport, ranks, false});
+    if (transport.across_processes) cases.push_back({transport, ranks, true});
+  }
+  return ::testing::ValuesIn(cases);
+}
+
+inline auto loss_cases_of(const TransportUnderTest& transport) {
+  PENSTOCK_CHECK(transport.across_processes, "a thread cannot be killed: {}", transport.name);
+  std::vector<ContractCase> cases;
+  for (int ranks = 2; ranks <= 4; ++ranks) cases.push_back({transport, ranks, true});
+  return ::testing::ValuesIn(cases);
+}
+
+inline std::string case_name(const ::testing::TestParamInfo<ContractCase>& info) {
+  return info.param.transport.name + (info.param.forked ? "_processes_" : "_threads_") +
+         std::to_string(info.param.ranks);
+}
+
+// A rendezvous in memory that forked processes share.
+class SharedRendezvous final : public Rendezvous {
+ public:
+  static SharedRendezvous* create() {
+    void* memory =
+        mmap(nullptr, sizeof(SharedRendezvous), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    PENSTOCK_CHECK(memory != MAP_FAILED);
+    return new (memory) SharedRendezvous;
+  }
+  static void destroy(SharedRendezvous* rendezvous) { munmap(rendezvous, sizeof(SharedRendezvous)); }
+
+  Status publish(RankIndex rank, const std::string& item, const std::string& value) override {
+    pthread_mutex_lock(&mutex_);
+    const bool fits =
+        used_ < kEntries && value.size() <= sizeof(Entry::value) && item.size() < sizeof(Entry::item);
+    PENSTOCK_CHECK(fits, "the table of the test is too small");
+    Entry& entry = entries_[used_++];
+    entry.rank = rank.value;
+    std::strcpy(entry.item, item.c_str());
+    entry.size = value.size();
+    std::memcpy(entry.value, value.data(), value.size());
+    pthread_cond_broadcast(&published_);
+    pthread_mutex_unlock(&mutex_);
+    return ok_status();
+  }
+
+  StatusOr<std::string> look_up(RankIndex rank, const std::string& item, Duration timeout) override {
+    timespec until{};
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t ns = until.tv_nsec + timeout.count();
+    until.tv_sec += ns / 1'000'000'000;
+    until.tv_nsec = ns % 1'000'000'000;
+    pthread_mutex_lock(&mutex_);
+    StatusOr<std::string> found = find(rank, item);
+    while (!found.ok() && pthread_cond_timedwait(&published_, &mutex_, &until) == 0) found = find(rank, item);
+    pthread_mutex_unlock(&mutex_);
+    return found;
+  }
+
+ private:
+  static constexpr int kEntries = 64;
+  struct Entry {
+    int rank = -1;
+    char item[32] = {};
+    size_t size = 0;
+    char value[4096] = {};
+  };
+
+  SharedRendezvous() {
+    pthread_mutexattr_t mutex_attributes;
+    pthread_mutexattr_init(&mutex_attributes);
+    pthread_mutexattr_setpshared(&mutex_attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&mutex_, &mutex_attributes);
+    pthread_condattr_t condition_attributes;
+    pthread_condattr_init(&condition_attributes);
+    pthread_condattr_setpshared(&condition_attributes, PTHREAD_PROCESS_SHARED);
+    pthread_condattr_setclock(&condition_attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&published_, &condition_attributes);
+  }
+
+  StatusOr<std::string> find(RankIndex rank, const std::string& item) {
+    for (int i = 0; i < used_; ++i) {
+      const Entry& entry = entries_[i];
+      if (entry.rank == rank.value && item == entry.item) return std::string(entry.value, entry.size);
+    }
+    return deadline_exceeded("rank {} did not publish \"{}\" in time", rank.value, item);
+  }
+
+  pthread_mutex_t mutex_;
+  pthread_cond_t published_;
+  Entry entries_[kEntries];
+  int used_ = 0;
+};
+
+// What a rank of a test sees.
+struct TestRank {
+  int rank = 0;
+  int ranks = 0;
+  Endpoint* endpoint = nullptr;
+  Rendezvous* rendezvous = nullptr;
+
+  RankIndex index() const { return RankIndex(rank); }
+  RankIndex next() const { return RankIndex((rank + 1) % ranks); }
+  RankIndex previous() const { return RankIndex((rank + ranks - 1) % ranks); }
+
+  // Ends with every rank having reached it: a word published by each and looked up by all.
+  void meet(const std::string& word, const std::vector<int>& with) const {
+    EXPECT_TRUE(rendezvous->publish(index(), word, std::to_string(getpid())).ok());
+    for (const int other : with)
+      EXPECT_TRUE(rendezvous->look_up(RankIndex(other), word, 30s).ok()) << word << other;
+  }
+  void meet(const std::string& word) const {
+    std::vector<int> all(ranks);
+    for (int i = 0; i < ranks; ++i) all[i] = i;
+    meet(word, all);
+  }
+  pid_t pid_of(int other) const { return std::stoi(*rendezvous->look_up(RankIndex(other), "pid", 30s)); }
+};
+
+class EndpointContract : public ::testing::TestWithParam<ContractCase> {
+ protected:
+  using Body = std::function<void(const TestRank&)>;
+
+  // Runs `body` as every rank, each with an open endpoint, and ends when all have ended. `killed`: ranks
+  // whose processes the test kills.
+  void run_ranks(const Body& body, const std::vector<int>& killed = {}) {
+    const auto make_endpoint = GetParam().transport.make_group();
+    const auto one = [&](int rank, Rendezvous& rendezvous) {
+      const std::unique_ptr<Endpoint> endpoint = make_endpoint();
+      const Group group{
+          .name = "pipeline", .rank = RankIndex(rank), .ranks = ranks(), .bind_address = "127.0.0.1"};
+      const Status opened = endpoint->open(group, rendezvous, 30s);
+      ASSERT_TRUE(opened.ok()) << opened;
+      body(TestRank{rank, ranks(), endpoint.get(), &rendezvous});
+    };
+    GetParam().forked ? run_processes(one, killed) : run_threads(one);
+  }
+
+  int ranks() const { return GetParam().ranks; }
+
+ private:
+  using One = std::function<void(int, Rendezvous&)>;
+
+  void run_threads(const One& one) {
+    InProcessRendezvous rendezvous;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks(); ++rank) threads.emplace_back([&, rank] { one(rank, rendezvous); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void run_processes(const One& one, const std::vector<int>& killed) {
+    SharedRendezvous* rendezvous = SharedRendezvous::create();
+    std::fflush(nullptr);
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(60);  // a rank that hangs must not outlive its test
+        one(rank, *rendezvous);
+        std::fflush(nullptr);
+        _exit(HasFailure() ? 1 : 0);
+      }
+      children.push_back(child);
+    }
+    for (int rank = 0; rank < ranks(); ++rank) {
+      int status = 0;
+      waitpid(children[rank], &status, 0);
+      if (std::count(killed.begin(), killed.end(), rank) > 0) {
+        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+            << "rank " << rank << " status " << status;
+      } else {
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " status " << status;
+      }
+    }
+    SharedRendezvous::destroy(rendezvous);
+  }
+};
+
+class EndpointLossContract : public EndpointContract {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EndpointLossContract);
+
+inline std::vector<int32_t> pattern(int source, int target, int number, int64_t words) {
+  std::vector<int32_t> values(words);
+  for (int64_t i = 0; i < words; ++i)
+    values[i] = static_cast<int32_t>(((source * 7 + target) * 1009 + number) * 31 + i);
+  return values;
+}
+
+#define CONTRACT_EXPECT_OK(expression)                       \
+  do {                                                       \
+    const ::penstock::Status contract_status = (expression); \
+    EXPECT_TRUE(contract_status.ok()) << contract_status;    \
+  } while (false)
+
+inline void expect_aborted(const Status& status, const std::string& part) {
+  EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
+  EXPECT_NE(message(status).find(part), std::string::npos) << status << "\nexpected to contain: " << part;
+}
+
+TEST_P(EndpointContract, messages_of_a_pair_arrive_in_posted_order) {
+  // The interpreter names no message: the order is all that says which tensor has come.
+  constexpr int kMessages = 20;
+  run_ranks([](const TestRank& me) {
+    std::vector<std::vector<int32_t>> buffers;
+    buffers.reserve(2 * kMessages * me.ranks);
+    std::vector<TransferId> transfers;
+    const auto words = [](int number) { return 1 + number * 100; };
+    for (int number = 0; number < kMessages; ++number) {
+      for (int peer = 0; peer < me.ranks; ++peer) {
+        if (peer == me.rank) continue;
+        auto& out = buffers.emplace_back(pattern(me.rank, peer, number, words(number)));
+        transfers.push_back(*me.endpoint->post_send(RankIndex(peer), out.data(), 4 * words(number)));
+        auto& in = buffers.emplace_back(std::vector<int32_t>(words(number)));
+        transfers.push_back(*me.endpoint->post_receive(RankIndex(peer), in.data(), 4 * words(number)));
+      }
+    }
+    for (const TransferId transfer : transfers) CONTRACT_EXPECT_OK(me.endpoint->wait(transfer));
+    size_t next = 0;
+    for (int number = 0; number < kMessages; ++number) {
+      for (int peer = 0; peer < me.ranks; ++peer) {
+        if (peer == me.rank) continue;
+        EXPECT_EQ(buffers[next + 1], pattern(peer, me.rank, number, words(number))) << peer << " " << number;
+        next += 2;
+      }
+    }
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, big_messages_pass_both_ways_at_once) {
+  run_ranks([](const TestRank& me) {
+    constexpr int64_t kWords = 8 << 20;
+    const std::vector<int32_t> out = pattern(me.rank, me.next().value, 0, kWords);
+    std::vector<int32_t> in(kWords);
+    const TransferId send = *me.endpoint->post_send(me.next(), out.data(), 4 * kWords);
+    const TransferId receive = *me.endpoint->post_receive(me.previous(), in.data(), 4 * kWords);
+    CONTRACT_EXPECT_OK(me.endpoint->wait(receive));
+    CONTRACT_EXPECT_OK(me.endpoint->wait(send));
+    EXPECT_TRUE(in == pattern(me.previous().value, me.rank, 0, kWords));
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, thousands_of_messages_may_be_in_flight) {
+  run_ranks([](const TestRank& me) {
+    constexpr int kMessages = 2000;
+    std::vector<std::vector<int32_t>> in(kMessages, std::vector<int32_t>(16));
+    std::vector<std::vector<int32_t>> out;
+    std::vector<TransferId> transfers;
+    for (int i = 0; i < kMessages; ++i)
+      transfers.push_back(*me.endpoint->post_receive(me.previous(), in[i].data(), 64));
+    for (int i = 0; i < kMessages; ++i) out.push_back(pattern(me.rank, me.next().value, i, 16));
+    for (int i = 0; i < kMessages; ++i)
+      transfers.push_back(*me.endpoint->post_send(me.next(), out[i].data(), 64));
+    for (const TransferId transfer : transfers) CONTRACT_EXPECT_OK(me.endpoint->wait(transfer));
+    for (int i = 0; i < kMessages; ++i) EXPECT_EQ(in[i], pattern(me.previous().value, me.rank, i, 16)) << i;
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, same_memory_is_used_again_and_again) {
+  // A link's slots are: a transport that remembers anything of the last message in them would show here.
+  run_ranks([](const TestRank& me) {
+    std::vector<int32_t> out(256), in(256);
+    for (int i = 0; i < 100; ++i) {
+      const TransferId receive = *me.endpoint->post_receive(me.previous(), in.data(), 1024);
+      out = pattern(me.rank, me.next().value, i, 256);
+      const TransferId send = *me.endpoint->post_send(me.next(), out.data(), 1024);
+      CONTRACT_EXPECT_OK(me.endpoint->wait(send));
+      CONTRACT_EXPECT_OK(me.endpoint->wait(receive));
+      ASSERT_EQ(in, pattern(me.previous().value, me.rank, i, 256));
+    }
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, empty_message_keeps_its_place) {
+  run_ranks([](const TestRank& me) {
+    int32_t out = 40 + me.rank;
+    int32_t in = 0;
+    std::vector<TransferId> transfers;
+    transfers.push_back(*me.endpoint->post_send(me.next(), nullptr, 0));
+    transfers.push_back(*me.endpoint->post_send(me.next(), &out, 4));
+    transfers.push_back(*me.endpoint->post_receive(me.previous(), nullptr, 0));
+    transfers.push_back(*me.endpoint->post_receive(me.previous(), &in, 4));
+    for (const TransferId transfer : transfers) CONTRACT_EXPECT_OK(me.endpoint->wait(transfer));
+    EXPECT_EQ(in, 40 + me.previous().value);
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, sizes_that_differ_are_an_error_on_both_ends) {
+  // A program that disagrees with its neighbour must end with both sizes in the reason, whichever is larger.
+  for (const auto& [sent, expected] : {std::pair(64, 128), std::pair(128, 64)}) {
+    run_ranks([sent = sent, expected = expected](const TestRank& me) {
+      std::vector<char> memory(128);
+      const std::string reason =
+          fmt::format("rank 0 sends {} bytes to rank 1, which expects {}", sent, expected);
+      Status status = ok_status();
+      if (me.rank == 0) {
+        const StatusOr<TransferId> send = me.endpoint->post_send(RankIndex(1), memory.data(), sent);
+        status = send.ok() ? me.endpoint->wait(*send) : send.status();
+      } else if (me.rank == 1) {
+        const StatusOr<TransferId> receive = me.endpoint->post_receive(RankIndex(0), memory.data(), expected);
+        status = receive.ok() ? me.endpoint->wait(*receive) : receive.status();
+      } else {  // bystanders learn it too
+        const StatusOr<TransferId> receive = me.endpoint->post_receive(RankIndex(0), memory.data(), 8);
+        status = receive.ok() ? me.endpoint->wait(*receive) : receive.status();
+      }
+      expect_aborted(status, reason);
+      me.meet("seen");
+    });
+  }
+}
+
+TEST_P(EndpointContract, abort_wakes_waiters_here_and_there_with_the_reason) {
+  run_ranks([](const TestRank& me) {
+    int32_t in = 0, late = 0;
+    const TransferId first = *me.endpoint->post_receive(me.previous(), &in, 4);
+    const TransferId second = *me.endpoint->post_receive(me.previous(), &late, 4);
+    me.meet("posted");
+    std::thread aborter;
+    if (me.rank == 0) aborter = std::thread([&] { me.endpoint->abort("job 7 was cancelled"); });
+    expect_aborted(me.endpoint->wait(first), "job 7 was cancelled");
+    expect_aborted(me.endpoint->wait(second), "job 7 was cancelled");
+    if (aborter.joinable()) aborter.join();
+    expect_aborted(me.endpoint->post_send(me.next(), &in, 4).status(), "job 7 was cancelled");
+    expect_aborted(me.endpoint->drain(), "job 7 was cancelled");
+    me.meet("seen");
+  });
+}
+
+TEST_P(EndpointContract, abort_in_the_middle_of_a_message_wakes_both_ends) {
+  // A transport in memory has copied by then, and both waits may succeed; one that crosses processes has not.
+  const bool must_abort = GetParam().transport.across_processes;
+  run_ranks([must_abort](const TestRank& me) {
+    constexpr int64_t kBytes = 256 << 20;
+    std::vector<char> memory(me.rank < 2 ? kBytes : 4, me.rank == 0 ? 1 : 0);
+    if (me.rank < 2) {
+      const StatusOr<TransferId> transfer =
+          me.rank == 0 ? me.endpoint->post_send(RankIndex(1), memory.data(), kBytes)
+                       : me.endpoint->post_receive(RankIndex(0), memory.data(), kBytes);
+      if (me.rank == 1) {
+        while (*const_cast<volatile char*>(memory.data()) == 0) sched_yield();  // until the message has begun
+        me.endpoint->abort("enough");
+      }
+      const Status status = transfer.ok() ? me.endpoint->wait(*transfer) : transfer.status();
+      if (must_abort || !status.ok()) expect_aborted(status, "enough");
+    }
+    me.meet("seen");
+  });
+}
+
+TEST_P(EndpointContract, each_transfer_is_waited_for_once) {
+  run_ranks([](const TestRank& me) {
+    int32_t out = 1, in = 0;
+    const TransferId send = *me.endpoint->post_send(me.next(), &out, 4);
+    const TransferId receive = *me.endpoint->post_receive(me.previous(), &in, 4);
+    CONTRACT_EXPECT_OK(me.endpoint->wait(send));
+    CONTRACT_EXPECT_OK(me.endpoint->wait(receive));
+    EXPECT_EQ(me.endpoint->wait(receive).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(me.endpoint->wait(TransferId{}).code(), StatusCode::kInvalidArgument);
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, transfer_with_oneself_or_with_nobody_is_refused) {
+  run_ranks([](const TestRank& me) {
+    int32_t word = 0;
+    EXPECT_EQ(me.endpoint->post_send(me.index(), &word, 4).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(me.endpoint->post_receive(RankIndex(me.ranks), &word, 4).status().code(),
+              StatusCode::kInvalidArgument);
+    EXPECT_EQ(me.endpoint->post_send(me.next(), &word, -1).status().code(), StatusCode::kInvalidArgument);
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, drain_refuses_transfers_that_nobody_waited_for) {
+  run_ranks([](const TestRank& me) {
+    int32_t out = 1, in = 0;
+    const TransferId send = *me.endpoint->post_send(me.next(), &out, 4);
+    const TransferId receive = *me.endpoint->post_receive(me.previous(), &in, 4);
+    EXPECT_EQ(me.endpoint->drain().code(), StatusCode::kFailedPrecondition);
+    CONTRACT_EXPECT_OK(me.endpoint->wait(send));
+    CONTRACT_EXPECT_OK(me.endpoint->wait(receive));
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, rank_that_drains_first_does_not_disturb_those_that_still_work) {
+  // Ranks end at different times; the early one must neither be taken for lost nor close under the others.
+  run_ranks([](const TestRank& me) {
+    const bool works_on = me.ranks > 2 && (me.rank == 1 || me.rank == 2);
+    const RankIndex partner(me.rank == 1 ? 2 : 1);
+    for (int i = 0; works_on && i < 200; ++i) {
+      int32_t out = i, in = -1;
+      const TransferId send = *me.endpoint->post_send(partner, &out, 4);
+      const TransferId receive = *me.endpoint->post_receive(partner, &in, 4);
+      CONTRACT_EXPECT_OK(me.endpoint->wait(send));
+      CONTRACT_EXPECT_OK(me.endpoint->wait(receive));
+      EXPECT_EQ(in, i);
+    }
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, transfer_with_a_rank_that_has_drained_is_an_error_and_not_a_hang) {
+  run_ranks([](const TestRank& me) {
+    int32_t word = 0;
+    if (me.rank == 0) {
+      expect_aborted(me.endpoint->drain(), "rank 0");
+    } else if (me.rank == 1) {
+      const StatusOr<TransferId> receive = me.endpoint->post_receive(RankIndex(0), &word, 4);
+      expect_aborted(receive.ok() ? me.endpoint->wait(*receive) : receive.status(), "rank 0");
+    } else {
+      expect_aborted(me.endpoint->drain(), "rank 0");
+    }
+    me.meet("seen");
+  });
+}
+
+TEST_P(EndpointContract, waiting_does_not_spin) {
+  // A stage that waits for another must leave the core to it.
+  run_ranks([](const TestRank& me) {
+    int32_t in = 0, out = 1;
+    const TransferId receive = *me.endpoint->post_receive(me.previous(), &in, 4);
+    me.meet("posted");
+    const Duration cpu = thread_cpu_time();
+    std::thread late([&] {
+      std::this_thread::sleep_for(200ms);  // the time that is waited for, not a synchronisation
+      const TransferId send = *me.endpoint->post_send(me.next(), &out, 4);
+      CONTRACT_EXPECT_OK(me.endpoint->wait(send));
+    });
+    CONTRACT_EXPECT_OK(me.endpoint->wait(receive));
+    EXPECT_LT(thread_cpu_time() - cpu, 50ms);
+    late.join();
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+TEST_P(EndpointContract, endpoint_left_without_drain_is_told_to_the_others) {
+  run_ranks([](const TestRank& me) {
+    int32_t in = 0;
+    if (me.rank == 0) return;  // as an executor does that has met an error
+    const StatusOr<TransferId> receive = me.endpoint->post_receive(RankIndex(0), &in, 4);
+    expect_aborted(receive.ok() ? me.endpoint->wait(*receive) : receive.status(), "rank 0");
+    std::vector<int> others;
+    for (int i = 1; i < me.ranks; ++i) others.push_back(i);
+    me.meet("seen", others);
+  });
+}
+
+TEST_P(EndpointContract, missing_rank_is_named_when_the_group_opens) {
+  const auto make_endpoint = GetParam().transport.make_group();
+  InProcessRendezvous rendezvous;
+  const std::unique_ptr<Endpoint> endpoint = make_endpoint();
+  const Status status = endpoint->open(
+      {.name = "pipeline", .rank = RankIndex(0), .ranks = 2, .bind_address = "127.0.0.1"}, rendezvous, 50ms);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(message(status).find("rank 1"), std::string::npos) << status;
+}
+
+TEST_P(EndpointContract, lone_rank_opens_and_drains) {
+  InProcessRendezvous rendezvous;
+  const std::unique_ptr<Endpoint> endpoint = GetParam().transport.make_group()();
+  CONTRACT_EXPECT_OK(endpoint->open(
+      {.name = "pipeline", .rank = RankIndex(0), .ranks = 1, .bind_address = "127.0.0.1"}, rendezvous, 1s));
+  CONTRACT_EXPECT_OK(endpoint->drain());
+}
+
+TEST_P(EndpointLossContract, lost_peer_wakes_every_waiter_quickly) {
+  // The promise is that a dead process is known within a second.
+  const int last = ranks() - 1;
+  run_ranks(
+      [last](const TestRank& me) {
+        int32_t in = 0;
+        const TransferId receive = *me.endpoint->post_receive(me.previous(), &in, 4);
+        me.meet("pid");
+        if (me.rank == last) {
+          EXPECT_FALSE(me.endpoint->wait(receive).ok());  // never returns: rank 0 kills us
+          return;
+        }
+        if (me.rank == 0) kill(me.pid_of(last), SIGKILL);
+        const TimePoint start = SystemClock().now();
+        expect_aborted(me.endpoint->wait(receive), fmt::format("rank {} was lost", last));
+        EXPECT_LT(SystemClock().now() - start, 1s);
+        expect_aborted(me.endpoint->post_receive(me.next(), &in, 4).status(), "was lost");
+      },
+      {last});
+}
+
+TEST_P(EndpointLossContract, peer_killed_in_the_middle_of_a_message_wakes_its_receiver) {
+  run_ranks(
+      [](const TestRank& me) {
+        constexpr int64_t kBytes = 512 << 20;
+        std::vector<char> memory(me.rank < 2 ? kBytes : 4, me.rank == 0 ? 1 : 0);
+        if (me.rank == 0) {
+          const TransferId send = *me.endpoint->post_send(RankIndex(1), memory.data(), kBytes);
+          me.meet("pid");
+          EXPECT_FALSE(me.endpoint->wait(send).ok());  // rank 1 kills us while it receives
+          return;
+        }
+        const TransferId receive =
+            *me.endpoint->post_receive(RankIndex(0), memory.data(), me.rank == 1 ? kBytes : 4);
+        me.meet("pid");
+        if (me.rank == 1) {
+          while (*const_cast<volatile char*>(memory.data()) == 0)
+            sched_yield();  // until the message has begun
+          kill(me.pid_of(0), SIGKILL);
+        }
+        const TimePoint start = SystemClock().now();
+        const Status status = me.endpoint->wait(receive);
+        expect_aborted(status, "rank 0 was lost");
+        if (me.rank == 1) {
+          EXPECT_LT(SystemClock().now() - start, 1s);
+          EXPECT_EQ(memory.back(), 0) << "the whole message came: this test showed nothing";
+        }
+      },
+      {0});
+}
+
+TEST_P(EndpointLossContract, peer_killed_in_the_middle_of_a_message_wakes_its_sender) {
+  run_ranks(
+      [](const TestRank& me) {
+        constexpr int64_t kBytes = 512 << 20;
+        std::vector<char> memory(me.rank < 2 ? kBytes : 4, me.rank == 0 ? 1 : 0);
+        if (me.rank == 1) {
+          const TransferId receive = *me.endpoint->post_receive(RankIndex(0), memory.data(), kBytes);
+          while (*const_cast<volatile char*>(memory.data()) == 0) sched_yield();
+          EXPECT_EQ(memory.back(), 0) << "the whole message came: this test showed nothing";
+          raise(SIGKILL);
+          EXPECT_FALSE(me.endpoint->wait(receive).ok());
+        } else if (me.rank == 0) {
+          const StatusOr<TransferId> send = me.endpoint->post_send(RankIndex(1), memory.data(), kBytes);
+          expect_aborted(send.ok() ? me.endpoint->wait(*send) : send.status(), "rank 1 was lost");
+        } else {
+          const StatusOr<TransferId> receive = me.endpoint->post_receive(RankIndex(1), memory.data(), 4);
+          expect_aborted(receive.ok() ? me.endpoint->wait(*receive) : receive.status(), "rank 1 was lost");
+        }
+      },
+      {1});
+}
+
+}  // namespace penstock::worker
