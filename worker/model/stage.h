@@ -19,9 +19,9 @@ struct StageCall {
   MicrobatchIndex microbatch;
   int slot = 0;  // activation slot leased for this microbatch
   int weight_version = 0;
-  kernels::TensorView
-      input;  // forward: activations in; backward: output gradient in. Empty at the pipeline's ends
-  kernels::TensorView output;  // forward: activations out; backward: input gradient out. Empty at the ends
+  // Empty at the pipeline's ends.
+  kernels::TensorView input{};   // forward: activations in; backward: output gradient in
+  kernels::TensorView output{};  // forward: activations out; backward: input gradient out
 };
 
 class Stage {

@@ -1,0 +1,148 @@
+// A whole model on one thread of control, cut into stages any way a test likes: what the pipeline must equal.
+//
+// Every stage owns its own parameters, as if it were alone on its rank, and passes boundary tensors by value.
+// Errors stop the process: tests only.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/device/compute_threads.h"
+#include "kernels/ops/operators.h"
+#include "worker/model/model_stage.h"
+
+namespace penstock::worker {
+
+// [embedding, 0, .., L-1, head] cut after the given numbers of items; all on one stage when there are none.
+inline plan::Split cut(const plan::ModelSpec& model, const std::vector<size_t>& counts = {}) {
+  const std::vector<plan::Item> items = plan::model_items(model);
+  if (counts.empty()) return {items};
+  plan::Split split;
+  auto next = items.begin();
+  for (const size_t count : counts) {
+    split.emplace_back(next, next + static_cast<std::ptrdiff_t>(count));
+    next += static_cast<std::ptrdiff_t>(count);
+  }
+  PENSTOCK_CHECK(next == items.end());
+  return split;
+}
+
+class SequentialRun {
+ public:
+  SequentialRun(const plan::JobSpec& job, const plan::Split& split, int threads = 1)
+      : job_(job),
+        threads_(threads),
+        operators_(kernels::make_cpu_operators(threads_)),
+        workspace_(Workspace::create(job_).value()),
+        tokens_(TokenSource::open(job_).value()) {
+    for (const std::vector<plan::Item>& items : split) add_stage(items);
+  }
+
+  size_t stages() const { return stages_.size(); }
+  ModelStage& stage(size_t index) { return *stages_[index]->stage; }
+  ParameterStore& parameters(size_t stage) { return stages_[stage]->parameters; }
+  kernels::Operators& operators() { return *operators_; }
+  double loss_sum() const { return stages_.back()->stage->loss_sum(); }
+
+  // Every parameter of the model, in model order.
+  std::vector<Parameter> parameters() const {
+    std::vector<Parameter> all;
+    for (const auto& each : stages_) {
+      all.insert(all.end(), each->parameters.parameters().begin(), each->parameters.parameters().end());
+    }
+    return all;
+  }
+
+  void begin_step(int64_t step) {
+    step_ = StepIndex(step);
+    for (const auto& each : stages_) {
+      each->parameters.zero_gradients(*operators_);
+      each->stage->begin_step(step_);
+    }
+  }
+
+  // The microbatch's activation slot is its own index: all may be in flight at once.
+  void forward(int64_t microbatch) {
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      StageCall call = call_for(microbatch);
+      if (s > 0) call.input = stages_[s - 1]->activation_view;
+      if (s + 1 < stages_.size()) call.output = stages_[s]->activation_view;
+      require(stages_[s]->stage->forward(call));
+    }
+  }
+  void backward(int64_t microbatch) {
+    for (size_t s = stages_.size(); s-- > 0;) {
+      StageCall call = call_for(microbatch);
+      if (s + 1 < stages_.size()) call.input = stages_[s + 1]->gradient_view;
+      if (s > 0) call.output = stages_[s]->gradient_view;
+      require(stages_[s]->stage->backward(call));
+    }
+  }
+
+  // One step, one microbatch after the other.
+  void run_step(int64_t step) {
+    begin_step(step);
+    for (int64_t microbatch = 0; microbatch < job_.microbatches(); ++microbatch) {
+      forward(microbatch);
+      backward(microbatch);
+    }
+  }
+
+  double loss() const { return loss_sum() / static_cast<double>(job_.tokens_per_step()); }
+
+ private:
+  struct StageState {
+    ParameterStore parameters;
+    kernels::Slab activations;
+    std::vector<float> activation;  // what the stage passes on
+    std::vector<float> gradient;    // what it passes back
+    kernels::TensorView activation_view;
+    kernels::TensorView gradient_view;
+    std::unique_ptr<ModelStage> stage;
+  };
+
+  static void require(const Status& status) { PENSTOCK_CHECK(status.ok(), "{}", message(status)); }
+
+  StageCall call_for(int64_t microbatch) const {
+    return {.step = step_, .microbatch = MicrobatchIndex(microbatch), .slot = static_cast<int>(microbatch)};
+  }
+
+  void add_stage(const std::vector<plan::Item>& items) {
+    const int64_t slab_bytes = ModelStage::slot_bytes(job_, items) * job_.microbatches();
+    const int64_t boundary = job_.tokens_per_microbatch() * job_.model.hidden_size;
+    auto state =
+        std::unique_ptr<StageState>(new StageState{ParameterStore::create(job_.model, items).value(),
+                                                   kernels::Slab::allocate(slab_bytes, "activations").value(),
+                                                   std::vector<float>(static_cast<size_t>(boundary)),
+                                                   std::vector<float>(static_cast<size_t>(boundary)),
+                                                   {},
+                                                   {},
+                                                   nullptr});
+    const auto view = [&](std::vector<float>& memory) {
+      return kernels::TensorView(memory.data(), kernels::DataType::Float32,
+                                 {job_.tokens_per_microbatch(), job_.model.hidden_size});
+    };
+    state->activation_view = view(state->activation);
+    state->gradient_view = view(state->gradient);
+    state->parameters.initialise(job_.model, job_.train.seed);
+    state->stage = std::make_unique<ModelStage>(
+        StageIndex(static_cast<int64_t>(stages_.size())), items,
+        StageEnvironment{job_, *operators_, state->parameters, workspace_, &tokens_},
+        state->activations.view());
+    stages_.push_back(std::move(state));
+  }
+
+  plan::JobSpec job_;
+  kernels::ComputeThreads threads_;
+  std::unique_ptr<kernels::Operators> operators_;
+  Workspace workspace_;
+  TokenSource tokens_;
+  StepIndex step_;
+  std::vector<std::unique_ptr<StageState>> stages_;
+};
+
+}  // namespace penstock::worker

@@ -1,0 +1,133 @@
+#include "worker/optimizer/adamw.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace penstock::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class AdamWTest : public ::testing::Test {
+ protected:
+  AdamWTest() : operators_(kernels::make_cpu_operators(threads_)) {
+    model_.vocab_size = 11;
+    model_.hidden_size = 12;
+    model_.num_hidden_layers = 1;
+    model_.num_attention_heads = 3;
+    model_.num_key_value_heads = 1;
+    model_.intermediate_size = 20;
+    train_.steps = 10;
+    train_.optimizer.weight_decay = 0.5;
+    train_.optimizer.clip_grad_norm = 0;
+  }
+
+  ParameterStore store() const {
+    ParameterStore store = ParameterStore::create(model_, plan::model_items(model_)).value();
+    store.initialise(model_, 1);
+    return store;
+  }
+
+  kernels::ComputeThreads threads_{1};
+  std::unique_ptr<kernels::Operators> operators_;
+  plan::ModelSpec model_;
+  plan::TrainSpec train_;
+};
+
+TEST(GradientNorm, is_the_root_of_the_sum_in_model_order) {
+  EXPECT_EQ(gradient_norm(std::vector<SquaredNorm>{{1, 16}, {0, 9}}, 2).value(), 5);
+}
+
+TEST(GradientNorm, does_not_depend_on_the_order_in_which_ranks_report) {
+  // Each rank sums on its own; one different bit would pull their weights apart.
+  std::vector<SquaredNorm> norms;
+  for (int32_t i = 0; i < 50; ++i) norms.push_back({i, std::ldexp(1.0 / (i + 3), i % 7 * 9)});
+  const double expected = gradient_norm(norms, 50).value();
+  std::reverse(norms.begin(), norms.end());
+  EXPECT_EQ(gradient_norm(norms, 50).value(), expected);
+  std::swap(norms[3], norms[31]);
+  EXPECT_EQ(gradient_norm(norms, 50).value(), expected);
+}
+
+TEST(GradientNorm, a_missing_doubled_or_foreign_parameter_is_an_error) {
+  EXPECT_THAT(message(gradient_norm(std::vector<SquaredNorm>{{0, 1}}, 2).status()),
+              HasSubstr("1 of 2 is missing"));
+  EXPECT_THAT(message(gradient_norm(std::vector<SquaredNorm>{{0, 1}, {0, 1}}, 2).status()),
+              HasSubstr("two ranks"));
+  EXPECT_THAT(message(gradient_norm(std::vector<SquaredNorm>{{2, 1}}, 2).status()), HasSubstr("2 of 2"));
+}
+
+TEST(ClippingCoefficient, brings_a_large_norm_down_and_leaves_a_small_one) {
+  EXPECT_NEAR(clipping_coefficient(4, 1), 0.25, 1e-6);
+  EXPECT_EQ(clipping_coefficient(0.5, 1), 1);
+  EXPECT_EQ(clipping_coefficient(0, 1), 1);
+  EXPECT_EQ(clipping_coefficient(4, 0), 1);
+}
+
+TEST_F(AdamWTest, squared_norms_are_those_of_the_gradients) {
+  ParameterStore parameters = store();
+  for (const Parameter& parameter : parameters.parameters()) operators_->fill(parameter.gradient, 2);
+  const AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  const std::vector<SquaredNorm> norms = optimizer.local_squared_norms();
+  ASSERT_EQ(norms.size(), parameters.parameters().size());
+  for (size_t i = 0; i < norms.size(); ++i) {
+    EXPECT_EQ(norms[i].parameter, parameters.parameters()[i].spec.index);
+    EXPECT_EQ(norms[i].value, 4.0 * static_cast<double>(parameters.parameters()[i].spec.elements()));
+  }
+}
+
+TEST_F(AdamWTest, without_a_gradient_matrices_decay_and_norms_do_not) {
+  // A decayed norm would pull every layer's scale to zero.
+  ParameterStore parameters = store();
+  const ParameterStore before = store();
+  AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  ASSERT_TRUE(optimizer.apply(StepIndex(0), 0).ok());
+  for (size_t i = 0; i < parameters.parameters().size(); ++i) {
+    const Parameter& parameter = parameters.parameters()[i];
+    const double kept = parameter.spec.decayed ? 1 - 1e-3 * 0.5 : 1;
+    for (int64_t k = 0; k < parameter.weight.elements(); ++k) {
+      const double expected = before.parameters()[i].weight.f32()[k] * kept;
+      ASSERT_NEAR(parameter.weight.f32()[k], expected, 1e-7 * std::abs(expected)) << parameter.spec.name;
+    }
+  }
+}
+
+TEST_F(AdamWTest, the_first_step_moves_each_weight_by_the_learning_rate) {
+  train_.optimizer.weight_decay = 0;
+  ParameterStore parameters = store();
+  const ParameterStore before = store();
+  for (const Parameter& parameter : parameters.parameters()) operators_->fill(parameter.gradient, -3);
+  AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  ASSERT_TRUE(optimizer.apply(StepIndex(0), 100).ok());
+  for (size_t i = 0; i < parameters.parameters().size(); ++i) {
+    EXPECT_NEAR(parameters.parameters()[i].weight.f32()[0] - before.parameters()[i].weight.f32()[0], 1e-3,
+                1e-6);
+  }
+}
+
+TEST_F(AdamWTest, a_norm_that_is_not_finite_changes_nothing_and_names_the_step) {
+  ParameterStore parameters = store();
+  AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  const std::vector<WeightDigest> before = parameters.digests();
+  for (const double norm : {kInfinity, std::nan("")}) {
+    const Status status = optimizer.apply(StepIndex(7), norm);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(message(status), HasSubstr("step 7"));
+  }
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(parameters.digests()[i].digest, before[i].digest);
+}
+
+TEST_F(AdamWTest, moments_take_twice_the_bytes_of_the_parameters) {
+  const ParameterStore parameters = store();
+  EXPECT_EQ(AdamW::create(train_, parameters, *operators_)->optimizer_bytes(),
+            2 * parameters.parameter_bytes());
+}
+
+}  // namespace
+}  // namespace penstock::worker
