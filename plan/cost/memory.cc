@@ -1,0 +1,153 @@
+#include "plan/cost/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "plan/spec/parameters.h"
+
+namespace penstock::plan {
+namespace {
+
+constexpr int64_t kElementBytes = 4;  // float32, and int32 tokens
+constexpr int64_t kMomentsOfAdamW = 2;
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+int64_t plus(int64_t a, int64_t b) {
+  return a > kMost - b ? kMost : a + b;
+}
+int64_t times(int64_t a, int64_t b) {
+  return b != 0 && a > kMost / b ? kMost : a * b;
+}
+
+int64_t tensor_bytes(int64_t elements) {
+  constexpr int64_t kAlignmentBytes = 64;
+  const int64_t bytes = times(elements, kElementBytes);
+  return plus(bytes, kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+}
+
+int64_t sum(std::initializer_list<int64_t> terms) {
+  int64_t total = 0;
+  for (const int64_t term : terms) total = plus(total, term);
+  return total;
+}
+
+int64_t block_slot_bytes(const ModelSpec& model, int64_t tokens) {
+  const int64_t query = tensor_bytes(tokens * model.num_attention_heads * model.head_size());
+  const int64_t key_value = tensor_bytes(tokens * model.num_key_value_heads * model.head_size());
+  const int64_t residual = tensor_bytes(tokens * model.hidden_size);
+  const int64_t inverse_rms = tensor_bytes(tokens);
+  const int64_t log_sum_exp = tensor_bytes(tokens * model.num_attention_heads);
+  const int64_t inner = tensor_bytes(tokens * model.intermediate_size);
+  return sum({residual, inverse_rms, query, key_value, key_value, query, log_sum_exp, residual, inverse_rms,
+              inner, inner});
+}
+
+int64_t item_slot_bytes(const ModelSpec& model, int64_t tokens, const Item& item) {
+  switch (item.kind) {
+    case ItemKind::Embedding:
+      return tensor_bytes(tokens);
+    case ItemKind::Block:
+      return block_slot_bytes(model, tokens);
+    case ItemKind::Head:
+      return sum({tensor_bytes(tokens * model.hidden_size), tensor_bytes(tokens), tensor_bytes(tokens),
+                  tensor_bytes(tokens)});
+  }
+  return 0;
+}
+
+int64_t parameter_bytes(const ModelSpec& model, const std::vector<Item>& items) {
+  int64_t bytes = 0;
+  for (const ParameterSpec& parameter : parameters_of(model, items)) {
+    bytes = plus(bytes, tensor_bytes(parameter.elements()));
+  }
+  return bytes;
+}
+
+// Slots of boundary tensors that this rank holds for a link.
+int64_t slots_here(const Link& link, RankIndex rank) {
+  int64_t slots = 0;
+  if (link.target == rank) slots += link.receive_slots;  // of a link to itself: hand-offs
+  if (link.source == rank) slots += link.send_slots;
+  return slots;
+}
+
+std::string described(const MemoryPrediction& prediction) {
+  std::string text;
+  for (const auto& [kind, bytes] : prediction.by_kind()) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind, bytes);
+  }
+  return text;
+}
+
+}  // namespace
+
+int64_t MemoryPrediction::total() const {
+  return sum({parameters, gradients, optimizer, activations, boundary});
+}
+
+std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
+  return {{"parameters", parameters},
+          {"gradients", gradients},
+          {"optimizer", optimizer},
+          {"activations", activations},
+          {"boundary", boundary}};
+}
+
+int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items) {
+  int64_t bytes = 0;
+  for (const Item& item : items) {
+    bytes = plus(bytes, item_slot_bytes(job.model, job.tokens_per_microbatch(), item));
+  }
+  return bytes;
+}
+
+int64_t boundary_slot_bytes(const JobSpec& job) {
+  return tensor_bytes(job.tokens_per_microbatch() * job.model.hidden_size);
+}
+
+StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split,
+                                          const RankProgram& program) {
+  MemoryPrediction prediction;
+  std::vector<Item> owned;
+  for (const StageBuffers& buffers : program.buffers) {
+    const int32_t stage = buffers.stage.value;
+    if (stage < 0 || static_cast<size_t>(stage) >= split.size() || buffers.activation_slots < 0) {
+      return invalid_argument(
+          "program of rank {}: expected stages 0 to {}, found stage {} with {} activation slots",
+          program.rank.value, static_cast<int64_t>(split.size()) - 1, stage, buffers.activation_slots);
+    }
+    const std::vector<Item>& items = split[static_cast<size_t>(stage)];
+    owned.insert(owned.end(), items.begin(), items.end());
+    prediction.activations =
+        plus(prediction.activations, times(activation_slot_bytes(job, items), buffers.activation_slots));
+  }
+  prediction.parameters = parameter_bytes(job.model, owned);
+  prediction.gradients = prediction.parameters;
+  prediction.optimizer = times(prediction.parameters, kMomentsOfAdamW);
+  for (const Link& link : program.links) {
+    const int64_t slots = std::max<int64_t>(slots_here(link, program.rank), 0);
+    prediction.boundary = plus(prediction.boundary, times(boundary_slot_bytes(job), slots));
+  }
+  return prediction;
+}
+
+Status check_memory_budget(const JobSpec& job, const Split& split, std::span<const RankProgram> programs) {
+  if (job.memory_budget_bytes == 0) return ok_status();
+  RankIndex largest_rank;
+  MemoryPrediction largest;
+  for (const RankProgram& program : programs) {
+    PENSTOCK_ASSIGN_OR_RETURN(const MemoryPrediction prediction, predict_memory(job, split, program));
+    if (largest_rank.is_set() && prediction.total() <= largest.total()) continue;
+    largest_rank = program.rank;
+    largest = prediction;
+  }
+  if (largest.total() <= job.memory_budget_bytes) return ok_status();
+  return invalid_argument(
+      "{}: expected at most {} bytes on every rank, found {} on rank {} ({} too many): {}",
+      place_of(job, "memory_budget"), job.memory_budget_bytes, largest.total(), largest_rank.value,
+      largest.total() - job.memory_budget_bytes, described(largest));
+}
+
+}  // namespace penstock::plan

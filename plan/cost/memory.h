@@ -1,0 +1,66 @@
+// Predicts the bytes that a rank holds, by kind, before anything is allocated.
+//
+// The formulas (float32; T tokens of a microbatch, H hidden_size, I intermediate_size, A heads of size D, K
+// key-value heads; every tensor rounded up to 64 bytes, as the worker lays it out):
+//   parameters   4 bytes for each element of the rank's parameters: the FP32 master weights
+//   gradients    the same again: weight gradients accumulate in FP32 (numerics contract)
+//   optimizer    twice the same: AdamW's first and second moments
+//   activations  sum over stages of slots x slot, slots = H_s of the lowered program, slot = what the stage's
+//   forward
+//                keeps for its backward:
+//                  embedding  tokens [T]
+//                  block      x [T,H], 1/rms [T], q [T,A*D], k [T,K*D], v [T,K*D], attention [T,A*D],
+//                  log-sum-exp [T*A],
+//                             x + attention [T,H], 1/rms [T], gate [T,I], up [T,I]; norms and the SwiGLU
+//                             product are computed again in the backward
+//                  head       x [T,H], 1/rms [T], targets [T], log-sum-exp [T]: logits exist in chunks only
+//   boundary     one tensor [T,H] for each receive slot at a link's target, each send slot at its source and
+//   each
+//                hand-off slot
+// Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer
+// Models" (Korthikanti et al., 2022) does, for this block and without its dropout masks; H_s in place of its
+// number of stages in flight, since the schedule says it exactly. Not predicted yet: workspace, transport and
+// library memory.
+//
+// Sums saturate at 2^63 - 1 instead of overflowing. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/schedule/lowered.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+
+struct MemoryPrediction {
+  int64_t parameters = 0;
+  int64_t gradients = 0;
+  int64_t optimizer = 0;
+  int64_t activations = 0;
+  int64_t boundary = 0;
+
+  int64_t total() const;
+  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them.
+  std::vector<std::pair<std::string, int64_t>> by_kind() const;
+};
+
+// Bytes of one activation slot of a stage that holds `items`.
+int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items);
+
+// Bytes of one tensor that passes between two stages.
+int64_t boundary_slot_bytes(const JobSpec& job);
+
+// `split` holds the items of every stage of the program (job.parallel.split unless a rebalance changed it).
+// InvalidArgument when the program names a stage that the split does not have.
+StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split, const RankProgram& program);
+
+// InvalidArgument when a rank needs more than job.memory_budget_bytes: names the rank that needs most, how
+// much it is over and by kind what it holds. Ok without a budget.
+Status check_memory_budget(const JobSpec& job, const Split& split, std::span<const RankProgram> programs);
+
+}  // namespace penstock::plan

@@ -1,0 +1,141 @@
+#include "plan/cost/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "plan/schedule/families.h"
+
+namespace penstock::plan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+// Sizes for which no tensor is a multiple of 64 bytes by chance: T = 6, H = 12, A = 2, K = 1, I = 10.
+JobSpec job() {
+  const StatusOr<JobSpec> spec = parse_job_spec(
+      "name: small\n"
+      "model: {vocab_size: 257, hidden_size: 12, num_hidden_layers: 4, num_attention_heads: 2,\n"
+      "        num_key_value_heads: 1, intermediate_size: 10, max_position_embeddings: 3}\n"
+      "data: {source: a.txt, sequence_length: 3}\n"
+      "train: {steps: 1, global_batch_size: 8, microbatch_size: 2}\n"
+      "parallel: {pipeline: 2, schedule: 1f1b, split: {layers: [1, 3]}}\n"
+      "memory_budget: 123456\n");
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return *spec;
+}
+
+LoweredProgram program() {
+  const StatusOr<ComputeProgram> computed = generate({"1f1b", 2, 4, 1});
+  EXPECT_TRUE(computed.ok()) << computed.status();
+  StatusOr<LoweredProgram> lowered = lower(*computed);
+  EXPECT_TRUE(lowered.ok()) << lowered.status();
+  return *lowered;
+}
+
+// By hand, 4 bytes an element and rounded up to 64: tokens 6 -> 64; [6,12] 288 -> 320; [6,6] 144 -> 192; 12
+// -> 64; [6,10] 240 -> 256.
+constexpr int64_t kEmbeddingSlot = 64;
+constexpr int64_t kBlockSlot = 320 + 64 + 320 + 192 + 192 + 320 + 64 + 320 + 64 + 256 + 256;
+constexpr int64_t kHeadSlot = 320 + 64 + 64 + 64;
+
+TEST(ActivationSlot, holds_what_each_item_keeps_for_its_backward) {
+  const JobSpec spec = job();
+  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Embedding, {}}}), kEmbeddingSlot);
+  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Block, LayerIndex(2)}}), kBlockSlot);
+  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Head, {}}}), kHeadSlot);
+  EXPECT_EQ(activation_slot_bytes(spec, spec.parallel.split[1]), 3 * kBlockSlot + kHeadSlot);
+  EXPECT_EQ(boundary_slot_bytes(spec), 320);
+}
+
+TEST(PredictMemory, adds_up_a_ranks_stages_slots_and_links) {
+  const JobSpec spec = job();
+  const RankProgram first = program().ranks[0];
+  const StatusOr<MemoryPrediction> predicted = predict_memory(spec, spec.parallel.split, first);
+  ASSERT_TRUE(predicted.ok()) << predicted.status();
+
+  // Embedding [257,12] 12336 -> 12352. Block: norms 2 x 64, q and o [12,12] 576 each, k and v [6,12] 288 ->
+  // 320 each, gate, up, down [10,12] 480 -> 512 each.
+  const int64_t weights = 12352 + 2 * 64 + 2 * 576 + 2 * 320 + 3 * 512;
+  EXPECT_EQ(predicted->parameters, weights);
+  EXPECT_EQ(predicted->gradients, weights);
+  EXPECT_EQ(predicted->optimizer, 2 * weights);
+  EXPECT_EQ(predicted->activations,
+            2 * (kEmbeddingSlot + kBlockSlot));  // 1f1b, P = 2: two in flight on rank 0
+
+  int64_t slots = 0;
+  for (const Link& link : first.links)
+    slots += link.source == first.rank ? link.send_slots : link.receive_slots;
+  EXPECT_GT(slots, 0);
+  EXPECT_EQ(predicted->boundary, 320 * slots);
+  EXPECT_EQ(predicted->total(), 4 * weights + predicted->activations + predicted->boundary);
+  EXPECT_THAT(
+      predicted->by_kind(),
+      ElementsAre(Pair("parameters", weights), Pair("gradients", weights), Pair("optimizer", 2 * weights),
+                  Pair("activations", predicted->activations), Pair("boundary", predicted->boundary)));
+}
+
+TEST(PredictMemory, hand_offs_inside_a_rank_need_slots_too) {
+  JobSpec spec = job();
+  spec.parallel.split = automatic_split(spec.model, 4);
+  const StatusOr<ComputeProgram> computed = generate({"interleaved-1f1b", 1, 4, 4});
+  ASSERT_TRUE(computed.ok()) << computed.status();
+  const StatusOr<LoweredProgram> lowered = lower(*computed);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const StatusOr<MemoryPrediction> predicted = predict_memory(spec, spec.parallel.split, lowered->ranks[0]);
+  ASSERT_TRUE(predicted.ok()) << predicted.status();
+  ASSERT_EQ(lowered->ranks[0].links.size(), 1u);
+  EXPECT_EQ(predicted->boundary, 320 * lowered->ranks[0].links[0].receive_slots);
+}
+
+TEST(PredictMemory, a_program_with_a_stage_that_the_split_lacks_is_refused) {
+  const JobSpec spec = job();
+  RankProgram foreign = program().ranks[1];
+  foreign.buffers[0].stage = StageIndex(2);
+  const StatusOr<MemoryPrediction> predicted = predict_memory(spec, spec.parallel.split, foreign);
+  EXPECT_EQ(predicted.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(message(predicted.status()),
+              HasSubstr("program of rank 1: expected stages 0 to 1, found stage 2"));
+}
+
+TEST(PredictMemory, absurd_slots_saturate) {
+  JobSpec spec = job();
+  spec.model.hidden_size = 1 << 17;
+  spec.model.intermediate_size = 1 << 19;
+  spec.train.microbatch_size = 1 << 20;
+  spec.data.sequence_length = 1;
+  RankProgram absurd = program().ranks[0];
+  absurd.buffers[0].activation_slots = 1 << 24;
+  const StatusOr<MemoryPrediction> predicted = predict_memory(spec, spec.parallel.split, absurd);
+  ASSERT_TRUE(predicted.ok()) << predicted.status();
+  EXPECT_EQ(predicted->total(), std::numeric_limits<int64_t>::max());
+}
+
+TEST(MemoryBudget, the_rank_that_does_not_fit_is_named_with_what_it_holds) {
+  const JobSpec spec = job();
+  const LoweredProgram lowered = program();
+  const MemoryPrediction last = *predict_memory(spec, spec.parallel.split, lowered.ranks[1]);
+
+  JobSpec tight = spec;
+  tight.memory_budget_bytes = last.total();
+  EXPECT_TRUE(check_memory_budget(tight, tight.parallel.split, lowered.ranks).ok());
+  tight.memory_budget_bytes = last.total() - 1;
+  const Status refused = check_memory_budget(tight, tight.parallel.split, lowered.ranks);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(message(refused),
+              HasSubstr(fmt::format("line 7: memory_budget: expected at most {} bytes on every rank, "
+                                    "found {} on rank 1 (1 too many): parameters {}, gradients ",
+                                    last.total() - 1, last.total(), last.parameters)));
+}
+
+TEST(MemoryBudget, without_a_budget_everything_fits) {
+  JobSpec spec = job();
+  spec.memory_budget_bytes = 0;
+  EXPECT_TRUE(check_memory_budget(spec, spec.parallel.split, program().ranks).ok());
+}
+
+}  // namespace
+}  // namespace penstock::plan
