@@ -24,7 +24,8 @@ penstock_room(worker/transport USES base)
 penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
 penstock_room(worker/buffers USES base kernels/device)
 penstock_room(worker/data USES base plan/spec)
-penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash)
+penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
+  TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
 penstock_room(worker/telemetry USES base proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
@@ -35,7 +36,8 @@ penstock_room(worker/agent USES base base/metrics plan/spec plan/schedule plan/v
 penstock_program(penstock-worker worker/main USES base worker/agent worker/executor LIBRARIES CLI11::CLI11)
 
 # coordinator: one pure core, a controller around it.
-penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec)
+penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
+  LIBRARIES penstock_xxhash)
 penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQLite3)
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
 penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry proto/codec)

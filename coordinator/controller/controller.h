@@ -25,20 +25,20 @@ namespace penstock::coordinator {
 
 struct SubmitCall {
   std::string principal = "anonymous";
-  std::string spec_yaml;
-  std::string request_id;  // "" is no id: every call submits anew
+  std::string spec_yaml{};
+  std::string request_id{};  // "" is no id: every call submits anew
   bool dry_run = false;
 };
 
 struct JobWait {
-  std::string name;
+  std::string name{};
   uint64_t after_version = 0;  // answers as soon as the job's version is greater; 0 answers at once
   bool include_losses = false;
 };
 
 struct LogWait {
-  std::string name;
-  RankIndex rank;       // unset: all ranks
+  std::string name{};
+  RankIndex rank{};       // unset: all ranks
   uint64_t cursor = 0;  // LogPage::next of the page before; 0 starts at the oldest line kept
   bool follow =
       false;  // waits until there is at least one line, or the job has ended; otherwise answers at once

@@ -17,11 +17,11 @@ struct Heartbeat {
   int64_t sequence = 0;
 };
 struct Draining {
-  std::string reason;
+  std::string reason{};
 };
 struct ExecutorStopped {
-  AttemptKey attempt;
-  RankIndex rank;
+  AttemptKey attempt{};
+  RankIndex rank{};
 };
 
 using WorkerMessage = std::variant<Heartbeat, RankReady, StepReport, RankFinished, RankFailed, LogBatch,
@@ -30,12 +30,12 @@ using WorkerMessage = std::variant<Heartbeat, RankReady, StepReport, RankFinishe
 struct Registered {
   int64_t lease_ms = 0;
   int leases_missed = 0;
-  std::string coordinator;
+  std::string coordinator{};
 };
 struct Abort {
-  AttemptKey attempt;
-  RankIndex rank;
-  std::string reason;
+  AttemptKey attempt{};
+  RankIndex rank{};
+  std::string reason{};
 };
 struct HeartbeatAck {
   int64_t sequence = 0;

@@ -38,48 +38,52 @@ constexpr bool has_ended(JobState state) {
 enum class ExitCode : int { Succeeded = 0, Failed = 1, Refused = 2, Cancelled = 3, NoProgress = 4 };
 
 struct StageView {
-  StageIndex stage;
-  RankIndex rank;
-  std::string worker;
-  std::vector<std::string> layers;  // items: "embedding", "0", "head"
-  std::optional<double> forward_ms;
-  std::optional<double> backward_ms;
-  std::optional<double> wait_ms;                  // of the rank, over the step
-  std::optional<int64_t> memory_peak_bytes;       // of the rank, accounted kinds
-  std::optional<int64_t> memory_predicted_bytes;  // of the rank
-  std::optional<int32_t> activation_slots;        // H_s
-  std::optional<int32_t> activation_slots_peak;
-  std::optional<double> busy_fraction;  // of the rank, over the step
+  StageIndex stage{};
+  RankIndex rank{};
+  std::string worker{};
+  std::vector<std::string> layers{};  // items: "embedding", "0", "head"
+  std::optional<double> forward_ms{};
+  std::optional<double> backward_ms{};
+  std::optional<double> wait_ms{};                  // of the rank, over the step
+  std::optional<int64_t> memory_peak_bytes{};       // of the rank, accounted kinds
+  std::optional<int64_t> memory_predicted_bytes{};  // of the rank
+  std::optional<int32_t> activation_slots{};        // H_s
+  std::optional<int32_t> activation_slots_peak{};
+  std::optional<double> busy_fraction{};  // of the rank, over the step
+
+  bool operator==(const StageView&) const = default;
 };
 
 struct JobEventView {
   int64_t unix_ms = 0;
   JobState state = JobState::Queued;
-  std::string reason;
-  std::string by;
+  std::string reason{};
+  std::string by{};
+
+  bool operator==(const JobEventView&) const = default;
 };
 
 struct JobView {
-  std::string name;
+  std::string name{};
   JobState state = JobState::Queued;
-  std::string reason;
+  std::string reason{};
   int64_t since_unix_ms = 0;
-  std::string by;
-  std::string spec_yaml;
+  std::string by{};
+  std::string spec_yaml{};
   int64_t attempt = 0;
   int64_t step = 0;  // committed steps
   int64_t steps = 0;
-  std::optional<double> loss;
-  std::optional<double> tokens_per_second;
-  std::optional<double> step_seconds;
-  std::string weights_digest;
-  std::vector<StageView> stages;
-  std::vector<double> losses;  // one a committed step; filled when asked for
+  std::optional<double> loss{};
+  std::optional<double> tokens_per_second{};
+  std::optional<double> step_seconds{};
+  std::string weights_digest{};
+  std::vector<StageView> stages{};
+  std::vector<double> losses{};  // one a committed step; filled when asked for
   double seconds = 0;          // from the first attempt's start to the end or now
   int64_t submitted_unix_ms = 0;
   int exit_code = 0;  // meaningful once ended
-  std::string schedule;
-  std::vector<JobEventView> events;  // oldest first, at most 100
+  std::string schedule{};
+  std::vector<JobEventView> events{};  // oldest first, at most 100
   int ranks = 0;
 
   uint64_t version = 0;  // grows with every change that a watcher must see
@@ -88,30 +92,30 @@ struct JobView {
 
 // One device slot of a worker daemon: a daemon with several devices appears once for each.
 struct WorkerView {
-  std::string name;
-  std::string state;  // free | assigned | draining | lost
+  std::string name{};
+  std::string state{};  // free | assigned | draining | lost
   int64_t pid = 0;
   int64_t executor_pid = 0;  // 0: none
-  std::string device;        // "cpu:0"
-  std::string job;           // "" when free
-  RankIndex rank;            // unset when free
-  std::string host;
+  std::string device{};        // "cpu:0"
+  std::string job{};           // "" when free
+  RankIndex rank{};            // unset when free
+  std::string host{};
   int64_t incarnation = 0;
   int64_t since_unix_ms = 0;
-  std::string metrics_address;
+  std::string metrics_address{};
 };
 
 struct LogLineView {
   int64_t unix_ms = 0;
-  RankIndex rank;
-  std::string worker;
-  std::string text;
+  RankIndex rank{};
+  std::string worker{};
+  std::string text{};
 };
 
 // Lines [first, next) of a job's log. Lines before `first` that the reader has not had are gone: `lost`
 // counts them.
 struct LogPage {
-  std::vector<LogLineView> lines;
+  std::vector<LogLineView> lines{};
   uint64_t next = 0;  // cursor to ask for more
   uint64_t lost = 0;
   bool ended = false;  // the job has ended and no line follows
@@ -119,12 +123,12 @@ struct LogPage {
 
 // What submit answers.
 struct SubmitOutcome {
-  std::string name;
-  std::vector<std::string> notes;
+  std::string name{};
+  std::vector<std::string> notes{};
   int ranks = 0;
   int stages = 0;
   int64_t microbatches = 0;
-  std::vector<std::string> stage_items;  // a line a stage: "embedding 0"
+  std::vector<std::string> stage_items{};  // a line a stage: "embedding 0"
 };
 
 }  // namespace penstock::coordinator

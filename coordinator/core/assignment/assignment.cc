@@ -1,0 +1,119 @@
+#include "coordinator/core/assignment/assignment.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/schedule/families.h"
+#include "plan/verification/verify.h"
+
+namespace penstock::coordinator {
+namespace {
+
+constexpr size_t kShownViolations = 5;
+
+Status refuse(const std::string& what, const plan::Verdict& verdict) {
+  std::string lines;
+  for (size_t i = 0; i < std::min(kShownViolations, verdict.violations.size()); ++i) {
+    lines += "\n" + verdict.violations[i].to_string();
+  }
+  return invalid_argument("{} does not verify:{}", what, lines);
+}
+
+std::vector<RankIndex> ranks_with_loss(const plan::LoweredProgram& program) {
+  std::vector<RankIndex> ranks;
+  for (const plan::RankProgram& rank : program.ranks) {
+    for (const plan::StageBuffers& buffers : rank.buffers) {
+      if (buffers.stage == StageIndex(rank.stages - 1)) ranks.push_back(rank.rank);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& spec) {
+  const std::string name = fmt::format("schedule {}", spec.parallel.schedule);
+  PENSTOCK_ASSIGN_OR_RETURN(plan::ComputeProgram compute,
+                            plan::generate({.name = spec.parallel.schedule,
+                                            .ranks = spec.parallel.pipeline,
+                                            .microbatches = static_cast<int>(spec.microbatches()),
+                                            .stages_per_rank = spec.parallel.stages_per_rank}));
+  const plan::Verdict verdict = plan::verify(compute);
+  if (!verdict.valid()) return refuse(name, verdict);
+  if (!verdict.bit_identical) {
+    return invalid_argument(
+        "{}: expected weight gradients that accumulate in microbatch order, found another order: its loss "
+        "curve would "
+        "not be that of the other schedules",
+        name);
+  }
+  auto attempt = std::make_shared<AttemptPlan>();
+  PENSTOCK_ASSIGN_OR_RETURN(attempt->program, plan::lower(compute));
+  if (const plan::Verdict lowered = plan::verify(attempt->program); !lowered.valid()) {
+    return refuse(name + ", lowered,", lowered);
+  }
+  for (const plan::RankProgram& rank : attempt->program.ranks) {
+    if (const plan::Verdict own = plan::verify(rank); !own.valid()) {
+      return refuse(fmt::format("{}, rank {},", name, rank.rank.value), own);
+    }
+  }
+  attempt->loss_ranks = ranks_with_loss(attempt->program);
+  attempt->memory_predicted_bytes.resize(attempt->program.ranks.size());
+  return std::shared_ptr<const AttemptPlan>(std::move(attempt));
+}
+
+SubmitOutcome outcome_of(const plan::JobSpec& spec) {
+  SubmitOutcome outcome{.name = spec.name,
+                        .notes = spec.notes,
+                        .ranks = spec.ranks(),
+                        .stages = spec.stages(),
+                        .microbatches = spec.microbatches()};
+  for (const std::vector<plan::Item>& items : spec.parallel.split) {
+    std::string line;
+    for (const plan::Item& item : items) line += (line.empty() ? "" : " ") + plan::to_string(item);
+    outcome.stage_items.push_back(std::move(line));
+  }
+  return outcome;
+}
+
+StatusOr<CheckedJob> check_job(const std::string& yaml) {
+  PENSTOCK_ASSIGN_OR_RETURN(plan::JobSpec parsed, plan::parse_job_spec(yaml));
+  auto spec = std::make_shared<const plan::JobSpec>(std::move(parsed));
+  PENSTOCK_RETURN_IF_ERROR(plan_attempt(*spec).status());
+  return CheckedJob{spec, outcome_of(*spec)};
+}
+
+Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, AssignmentRequest request) {
+  Assignment assignment;
+  assignment.attempt = std::move(request.attempt);
+  assignment.rank = request.rank;
+  assignment.device = request.device;
+  assignment.spec_yaml = spec.yaml;
+  assignment.split = spec.parallel.split;
+  assignment.program = plan.program.ranks[static_cast<size_t>(request.rank.value)];
+  assignment.rank_hosts = std::move(request.rank_hosts);
+  return assignment;
+}
+
+std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPlan& plan,
+                                      const std::vector<std::string>& workers) {
+  std::vector<StageView> stages;
+  for (const plan::RankProgram& rank : plan.program.ranks) {
+    const auto r = static_cast<size_t>(rank.rank.value);
+    for (const plan::StageBuffers& buffers : rank.buffers) {
+      StageView view{.stage = buffers.stage, .rank = rank.rank, .worker = workers[r]};
+      for (const plan::Item& item : spec.parallel.split[static_cast<size_t>(buffers.stage.value)]) {
+        view.layers.push_back(plan::to_string(item));
+      }
+      view.activation_slots = buffers.activation_slots;
+      view.memory_predicted_bytes = plan.memory_predicted_bytes[r];
+      stages.push_back(std::move(view));
+    }
+  }
+  std::sort(stages.begin(), stages.end(), [](const StageView& a, const StageView& b) {
+    return std::pair(a.stage, a.rank) < std::pair(b.stage, b.rank);
+  });
+  return stages;
+}
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,54 @@
+// From a job file to what each rank is told: generate the schedule, verify it, lower it, verify every rank's
+// part.
+//
+// Pure, and slow for a big job: call it away from the core's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "coordinator/core/views.h"
+#include "plan/schedule/lowered.h"
+#include "plan/spec/job_spec.h"
+#include "proto/codec/messages.h"
+
+namespace penstock::coordinator {
+
+// One attempt's programs; what they are follows from the job file alone.
+struct AttemptPlan {
+  plan::LoweredProgram program{};
+  std::vector<RankIndex> loss_ranks{};                           // that hold the loss stage, found by identity
+  std::vector<std::optional<int64_t>> memory_predicted_bytes{};  // [rank]
+};
+
+// InvalidArgument: the schedule cannot be made for this shape, or does not verify, with rank, position and
+// action.
+StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& spec);
+
+struct CheckedJob {
+  std::shared_ptr<const plan::JobSpec> spec{};
+  SubmitOutcome outcome;  // its name is the one in the file
+};
+
+// Everything that can be said of a job file before it runs. InvalidArgument carries every problem, a line
+// each.
+StatusOr<CheckedJob> check_job(const std::string& yaml);
+SubmitOutcome outcome_of(const plan::JobSpec& spec);
+
+struct AssignmentRequest {
+  AttemptKey attempt{};  // with the incarnation of the rank's worker
+  RankIndex rank{};
+  int device = 0;
+  std::vector<std::string> rank_hosts{};
+};
+Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, AssignmentRequest request);
+
+// What can be shown of the stages before a step has been measured. `workers` names each rank's worker.
+std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPlan& plan,
+                                      const std::vector<std::string>& workers);
+
+}  // namespace penstock::coordinator

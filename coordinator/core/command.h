@@ -1,0 +1,72 @@
+// What the core wants done. Commands of one apply() are carried out in order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/probe.h"
+
+namespace penstock::coordinator {
+
+struct AnswerSubmit {
+  ReplyId reply = 0;
+  StatusOr<SubmitOutcome> outcome;
+};
+struct AnswerCancel {
+  ReplyId reply = 0;
+  StatusOr<JobState> state;
+};
+struct AnswerPublish {
+  ReplyId reply = 0;
+  Status status;
+};
+struct AnswerLookUp {
+  ReplyId reply = 0;
+  StatusOr<std::string> value;
+};
+// When the session does not take it, a SessionClosed must follow.
+struct SendToWorker {
+  SessionId session = 0;
+  CoordinatorMessage message;
+};
+// Nothing is sent to the session after this.
+struct CloseSession {
+  SessionId session = 0;
+  Status status;
+};
+// Wants an AttemptPlanned of plan_attempt(*spec).
+struct PlanAttempt {
+  std::string job{};
+  int64_t attempt = 0;
+  std::shared_ptr<const plan::JobSpec> spec{};
+};
+// One transaction. Wants StoreDurable once it and all before it are on disk.
+struct Save {
+  Ticket ticket = 0;
+  std::vector<Write> writes{};
+};
+// The job's version has grown, or it was retired: whoever waits for it looks again.
+struct JobChanged {
+  std::string job{};
+};
+struct LogGrew {
+  std::string job{};
+};
+struct Observed {
+  Observation observation;
+};
+// A line for the coordinator's own log.
+struct Say {
+  log::Level level = log::Level::Info;
+  std::string line{};
+};
+
+using Command = std::variant<AnswerSubmit, AnswerCancel, AnswerPublish, AnswerLookUp, SendToWorker,
+                             CloseSession, PlanAttempt, Save, JobChanged, LogGrew, Observed, Say>;
+
+}  // namespace penstock::coordinator

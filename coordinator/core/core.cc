@@ -1,0 +1,77 @@
+#include "coordinator/core/core.h"
+
+#include <utility>
+
+#include "coordinator/core/internal/turn.h"
+
+namespace penstock::coordinator {
+namespace {
+
+struct Resume {
+  Turn& turn;
+  void operator()(Command& command) { turn.emit(std::move(command)); }
+  void operator()(const AdmitJob& what) { admit_job(turn, what.job); }
+  void operator()(const StartAttempt& what) { start_attempt(turn, what.job, what.attempt); }
+  void operator()(const EndJob& what) { finish_ending(turn, what.job); }
+  void operator()(const ProgressSaved& what) {
+    Job* job = turn.state.find_job(what.job);
+    if (!job) return;
+    job->saving_progress = false;
+    if (job->live()) save_progress(turn, *job);
+  }
+};
+
+struct Dispatch {
+  Turn& turn;
+  void operator()(Restore& event) { on_restore(turn, std::move(event)); }
+  void operator()(Submit& event) { on_submit(turn, std::move(event)); }
+  void operator()(Cancel& event) { on_cancel(turn, event); }
+  void operator()(SessionOpened& event) { on_opened(turn, std::move(event)); }
+  void operator()(SessionSaid& event) { on_said(turn, std::move(event)); }
+  void operator()(SessionClosed& event) { on_closed(turn, event); }
+  void operator()(Publish& event) { on_publish(turn, std::move(event)); }
+  void operator()(LookUp& event) { on_look_up(turn, event); }
+  void operator()(LookUpAbandoned& event) { on_abandoned(turn, event); }
+  void operator()(AttemptPlanned& event) { on_planned(turn, std::move(event)); }
+  void operator()(StoreDurable& event) {
+    for (Continuation& what : turn.state.store.durable(event.ticket)) std::visit(Resume{turn}, what);
+  }
+  void operator()(Tick&) { on_tick(turn); }
+};
+
+}  // namespace
+
+std::vector<Command> apply(State& state, Event event, Now now) {
+  Turn turn{.state = state, .now = now, .commands = {}};
+  std::visit(Dispatch{turn}, event);
+  state.placing_due |= turn.placing_due;
+  if (state.placing_due && now.time >= state.place_next) place_queue(turn);
+  return std::move(turn.commands);
+}
+
+Ticket Turn::save(std::vector<Write> writes) {
+  const Ticket ticket = state.store.next_ticket();
+  emit(Save{ticket, std::move(writes)});
+  return ticket;
+}
+
+void Turn::refuse(Refusal refusal) {
+  ++state.refused[static_cast<size_t>(refusal)];
+  observe(ReportRefused{refusal});
+}
+
+const char* to_string(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::Stale:
+      return "stale";
+    case Refusal::Duplicate:
+      return "duplicate";
+    case Refusal::OutOfWindow:
+      return "out-of-window";
+    case Refusal::Malformed:
+      return "malformed";
+  }
+  return "?";
+}
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,86 @@
+// What can happen to the coordinator. Everything that it knows of the world arrives as one of these.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "coordinator/core/records.h"
+#include "coordinator/core/session.h"
+#include "plan/spec/job_spec.h"
+#include "proto/codec/messages.h"
+
+namespace penstock::coordinator {
+
+struct AttemptPlan;  // assignment/assignment.h
+
+using ReplyId = uint64_t;  // names the asker of one answer; never used twice
+using Ticket = uint64_t;   // numbers the transactions of the store, from 1
+
+// First event of a process: what the store held.
+struct Restore {
+  std::vector<StoredJob> jobs{};
+};
+// A job file that check_job has accepted.
+struct Submit {
+  ReplyId reply = 0;
+  std::string principal{};
+  std::string request_id{};
+  std::shared_ptr<const plan::JobSpec> spec{};
+};
+struct Cancel {
+  ReplyId reply = 0;
+  std::string job{};
+  std::string principal{};
+};
+struct SessionOpened {
+  SessionId session = 0;
+  Registration registration;
+};
+struct SessionSaid {
+  SessionId session = 0;
+  WorkerMessage message;
+};
+struct SessionClosed {
+  SessionId session = 0;
+  std::string reason{};
+};
+struct Publish {
+  ReplyId reply = 0;
+  CommunicatorKey key{};
+  std::string value{};
+};
+struct LookUp {
+  ReplyId reply = 0;
+  CommunicatorKey key{};
+  TimePoint deadline{};
+};
+struct LookUpAbandoned {
+  ReplyId reply = 0;
+};
+// The answer to PlanAttempt.
+struct AttemptPlanned {
+  std::string job{};
+  int64_t attempt = 0;
+  Status status;  // when it is not OK there is no plan
+  std::shared_ptr<const AttemptPlan> plan{};
+};
+// All saves up to `ticket` are durable.
+struct StoreDurable {
+  Ticket ticket = 0;
+};
+// Time has passed; comes every 100 ms or so.
+struct Tick {};
+
+using Event = std::variant<Restore, Submit, Cancel, SessionOpened, SessionSaid, SessionClosed, Publish,
+                           LookUp, LookUpAbandoned, AttemptPlanned, StoreDurable, Tick>;
+
+struct Now {
+  TimePoint time{};       // for decisions
+  int64_t unix_ms = 0;  // for people and records
+};
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "coordinator/core/digest/weights_digest.h"
+#include "coordinator/core/internal/turn.h"
+#include "coordinator/core/placement/placement.h"
+
+namespace penstock::coordinator {
+namespace {
+
+constexpr size_t kRecentSteps = 10;         // whose mean speed is shown
+constexpr Duration kStagesSavedEvery = 1s;  // stage rows are many and only the last ones matter
+constexpr int64_t kLossesPerSave = 4096;
+
+// Reserves the seats and starts what must come before the assignment: the number on disk, and the programs.
+void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
+  Attempt attempt;
+  attempt.number = ++job.status.attempt;
+  attempt.prepare_by = turn.now.time + turn.state.options.preparing_limit;
+  attempt.window = StepWindow(static_cast<int>(placement.seats.size()), 0);
+  if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
+  job.placed.clear();
+  for (size_t r = 0; r < placement.seats.size(); ++r) {
+    const Seat& seat = placement.seats[r];
+    const RankIndex rank(static_cast<int64_t>(r));
+    Worker& worker = *turn.state.fleet.find(seat.worker);
+    for (Device& device : worker.devices) {
+      if (device.slot.index == seat.device)
+        hold(device, {job.name(), attempt.number, worker.incarnation}, rank);
+    }
+    RankState state;
+    state.worker = seat.worker;
+    state.incarnation = worker.incarnation;
+    state.device = seat.device;
+    attempt.ranks.push_back(std::move(state));
+    job.placed.push_back({rank, seat.worker, worker.incarnation, seat.device});
+  }
+  job.executors_left = static_cast<int>(job.placed.size());
+  job.attempt = std::move(attempt);
+
+  std::vector<Write> writes = move_job(turn, job, JobState::Preparing, placement.reason, "coordinator");
+  writes.push_back(PutAttempt{job.name(), job.status.attempt, job.placed});
+  const Ticket ticket = turn.save(std::move(writes));
+  turn.after(ticket, StartAttempt{job.name(), job.status.attempt});
+  turn.emit(PlanAttempt{job.name(), job.status.attempt, job.spec});
+}
+
+Job* live_attempt(State& state, const std::string& name, int64_t number) {
+  Job* job = state.find_job(name);
+  return job && job->live() && job->attempt && job->attempt->number == number ? job : nullptr;
+}
+
+void assign_when_ready(Turn& turn, Job& job) {
+  Attempt& attempt = *job.attempt;
+  if (!attempt.durable || !attempt.plan) return;
+  std::vector<std::string> hosts;
+  std::vector<std::string> workers;
+  for (const RankState& rank : attempt.ranks) {
+    hosts.push_back(turn.state.fleet.find(rank.worker)->host);
+    workers.push_back(rank.worker);
+  }
+  for (size_t r = 0; r < attempt.ranks.size(); ++r) {
+    RankState& rank = attempt.ranks[r];
+    const Worker& worker = *turn.state.fleet.find(rank.worker);
+    PENSTOCK_CHECK(worker.is_open() && worker.incarnation == rank.incarnation,
+                   "job {} rank {} outlived its worker {}", job.name(), r, rank.worker);
+    turn.send(worker.session, make_assignment(*job.spec, *attempt.plan,
+                                              {.attempt = {job.name(), attempt.number, rank.incarnation},
+                                               .rank = RankIndex(static_cast<int64_t>(r)),
+                                               .device = rank.device,
+                                               .rank_hosts = hosts}));
+    rank.assigned = true;
+  }
+  job.stages = planned_stages(*job.spec, *attempt.plan, workers);
+  attempt.loss_ranks = attempt.plan->loss_ranks;
+  attempt.plan.reset();
+  set_reason(turn, job, fmt::format("0 of {} ranks are ready", attempt.ranks.size()));
+}
+
+std::optional<double> loss_of(const Attempt& attempt, const std::vector<StepReport>& reports) {
+  std::optional<double> sum;
+  for (RankIndex rank : attempt.loss_ranks) {
+    const std::optional<double>& part = reports[static_cast<size_t>(rank.value)].loss;
+    if (part) sum = sum.value_or(0.0) + *part;
+  }
+  return sum;
+}
+
+std::optional<int64_t> peak_of(const StepReport& report) {
+  if (report.memory.empty()) return std::nullopt;
+  int64_t bytes = 0;
+  for (const MemoryKind& kind : report.memory) bytes += kind.bytes_peak;
+  return bytes;
+}
+
+void measure_stage(StageView& view, const StepReport& report) {
+  view.wait_ms = report.wait_seconds * 1e3;
+  view.memory_peak_bytes = peak_of(report);
+  if (report.wall_seconds > 0) {
+    view.busy_fraction = std::clamp(1 - report.wait_seconds / report.wall_seconds, 0.0, 1.0);
+  }
+  for (const StageTimes& times : report.stages) {
+    if (times.stage != view.stage) continue;
+    const double split = times.input_gradient_seconds + times.weight_gradient_seconds;
+    view.forward_ms = times.forward_seconds * 1e3;
+    view.backward_ms = (split > 0 ? split : times.backward_seconds) * 1e3;
+    view.activation_slots = times.activation_slots;
+    view.activation_slots_peak = times.activation_slots_peak;
+  }
+}
+
+void commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
+  StepCommitted committed{.job = job.name(),
+                          .step = job.attempt->window.committed(),
+                          .loss = loss_of(*job.attempt, reports),
+                          .tokens = job.definition.tokens_per_step};
+  for (const StepReport& report : reports)
+    committed.seconds = std::max(committed.seconds, report.wall_seconds);
+  for (StageView& view : job.stages) measure_stage(view, reports[static_cast<size_t>(view.rank.value)]);
+
+  job.recent_step_seconds.push_back(committed.seconds);
+  if (job.recent_step_seconds.size() > kRecentSteps) job.recent_step_seconds.pop_front();
+  double seconds = 0;
+  for (double step : job.recent_step_seconds) seconds += step;
+  const auto steps = static_cast<double>(job.recent_step_seconds.size());
+
+  JobStatus& status = job.status;
+  status.step = committed.step;
+  status.loss = committed.loss;
+  status.step_seconds = committed.seconds;
+  if (seconds > 0) status.tokens_per_second = static_cast<double>(committed.tokens) * steps / seconds;
+  if (committed.loss) job.losses.push_back(*committed.loss);
+  committed.reports = std::move(reports);
+  turn.observe(std::move(committed));
+}
+
+void succeed_when_finished(Turn& turn, Job& job) {
+  Attempt& attempt = *job.attempt;
+  if (attempt.finished < static_cast<int>(attempt.ranks.size())) return;
+  if (job.status.step < job.definition.steps) {
+    fail_job(turn, job,
+             fmt::format("every rank has finished, but {} of {} steps were reported by all of them",
+                         job.status.step, job.definition.steps));
+    return;
+  }
+  std::vector<ParameterDigest> digests;
+  for (RankState& rank : attempt.ranks) {
+    digests.insert(digests.end(), rank.digests.begin(), rank.digests.end());
+    rank.digests.clear();
+  }
+  const StatusOr<std::string> digest = combine_digests(job.spec->model, digests);
+  if (!digest.ok()) {
+    fail_job(turn, job, message(digest.status()));
+    return;
+  }
+  job.status.weights_digest = *digest;
+  begin_ending(turn, job,
+               {.state = JobState::Succeeded,
+                .reason = fmt::format("{} steps done", job.status.step),
+                .exit_code = ExitCode::Succeeded});
+}
+
+}  // namespace
+
+void place_queue(Turn& turn) {
+  State& state = turn.state;
+  state.placing_due = false;
+  state.place_next = turn.now.time + state.options.placing_interval;
+  const std::vector<std::string> names(state.queue.begin(), state.queue.end());
+  std::string blocked_by;
+  for (const std::string& name : names) {
+    Job& job = state.jobs.at(name);
+    if (!blocked_by.empty()) {
+      const std::string reason = fmt::format("waits behind job {}", blocked_by);
+      if (job.status.state == JobState::Placing) move_job(turn, job, JobState::Queued, reason, "coordinator");
+      set_reason(turn, job, reason);
+      continue;
+    }
+    const Placement placement =
+        place(state.fleet, {.kind = job.spec->device.kind, .ranks = job.definition.ranks});
+    if (job.status.state == JobState::Queued)
+      move_job(turn, job, JobState::Placing, placement.reason, "coordinator");
+    if (placement.placed()) {
+      std::erase(state.queue, name);
+      begin_attempt(turn, job, placement);
+      continue;
+    }
+    set_reason(turn, job, placement.reason);
+    if (placement.fits_fleet) blocked_by = name;
+  }
+}
+
+void on_planned(Turn& turn, AttemptPlanned event) {
+  Job* job = live_attempt(turn.state, event.job, event.attempt);
+  if (!job) return;
+  if (!event.status.ok()) {
+    fail_job(turn, *job, message(event.status));
+    return;
+  }
+  job->attempt->plan = std::move(event.plan);
+  assign_when_ready(turn, *job);
+}
+
+void start_attempt(Turn& turn, const std::string& name, int64_t number) {
+  Job* job = live_attempt(turn.state, name, number);
+  if (!job) return;
+  job->attempt->durable = true;
+  assign_when_ready(turn, *job);
+}
+
+void rank_ready(Turn& turn, Job& job, RankIndex rank) {
+  Attempt& attempt = *job.attempt;
+  attempt.ranks[static_cast<size_t>(rank.value)].ready = true;
+  const size_t ranks = attempt.ranks.size();
+  if (++attempt.ready < static_cast<int>(ranks)) {
+    set_reason(turn, job, fmt::format("{} of {} ranks are ready", attempt.ready, ranks));
+    return;
+  }
+  turn.save(
+      move_job(turn, job, JobState::Running, fmt::format("all {} ranks are ready", ranks), "coordinator"));
+}
+
+void rank_finished(Turn& turn, Job& job, RankFinished report) {
+  RankState& rank = job.attempt->ranks[static_cast<size_t>(report.rank.value)];
+  rank.finished = true;
+  rank.digests = std::move(report.digests);
+  ++job.attempt->finished;
+  succeed_when_finished(turn, job);
+}
+
+void suspect(Turn& turn, Job& job, const std::string& reason) {
+  if (job.attempt->suspicion) return;
+  job.attempt->suspicion = Suspicion{reason, turn.now.time + turn.state.options.settling};
+}
+
+void commit_steps(Turn& turn, Job& job) {
+  bool any = false;
+  while (std::optional<std::vector<StepReport>> reports = job.attempt->window.take_committed()) {
+    commit(turn, job, *std::move(reports));
+    any = true;
+  }
+  if (!any) return;
+  changed(turn, job);
+  save_progress(turn, job);
+}
+
+// One save at a time and job: a slow disk gets longer saves, not a longer queue.
+void save_progress(Turn& turn, Job& job) {
+  const auto losses = static_cast<int64_t>(job.losses.size());
+  if (job.saving_progress || job.steps_saved == losses) return;
+  const int64_t end = std::min(losses, job.steps_saved + kLossesPerSave);
+  std::vector<Write> writes = {
+      AddLosses{
+          job.name(), job.steps_saved, {job.losses.begin() + job.steps_saved, job.losses.begin() + end}},
+      PutStatus{job.name(), job.status}};
+  if (turn.now.time - job.stages_saved_at >= kStagesSavedEvery) {
+    writes.push_back(PutStages{job.name(), job.stages});
+    job.stages_saved_at = turn.now.time;
+  }
+  job.steps_saved = end;
+  job.saving_progress = true;
+  turn.after(turn.save(std::move(writes)), ProgressSaved{job.name()});
+}
+
+void check_deadlines(Turn& turn, Job& job) {
+  const Attempt& attempt = *job.attempt;
+  if (attempt.suspicion && turn.now.time >= attempt.suspicion->decide_at) {
+    fail_job(turn, job, std::string(attempt.suspicion->reason));
+    return;
+  }
+  if (job.status.state != JobState::Preparing || turn.now.time < attempt.prepare_by) return;
+  std::vector<std::string> missing;
+  for (size_t r = 0; r < attempt.ranks.size(); ++r) {
+    if (!attempt.ranks[r].ready) missing.push_back(fmt::format("rank {} on {}", r, attempt.ranks[r].worker));
+  }
+  fail_job(turn, job,
+           fmt::format("not ready after {:.0f} s: {}", to_seconds(turn.state.options.preparing_limit),
+                       list_cut(missing)));
+}
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/core/internal/turn.h"
+
+namespace penstock::coordinator {
+namespace {
+
+// The rank's worker when it is still the incarnation that the rank was placed on, or null.
+Worker* worker_of(Fleet& fleet, const RankState& rank) {
+  Worker* worker = fleet.find(rank.worker);
+  return worker && worker->incarnation == rank.incarnation ? worker : nullptr;
+}
+
+// Stops one rank of an attempt that is over. A rank that was never assigned has no executor.
+void release_rank(Turn& turn, const Job& job, RankIndex index, const RankState& rank, const End& end) {
+  Worker* worker = worker_of(turn.state.fleet, rank);
+  if (!worker) return;
+  const AttemptKey key{job.name(), job.attempt->number, rank.incarnation};
+  Device* device = device_of(*worker, key, index);
+  if (!device) return;
+  if (!rank.assigned) {
+    free_device(*device);
+    executor_gone(turn, key);
+    return;
+  }
+  const TimePoint again = turn.now.time + turn.state.options.abort_retry;
+  stop(*device, end.reason, turn.now.time, again);
+  // A finished rank's executor leaves by itself; the others are told now.
+  if (worker->is_open() && !rank.finished) turn.send(worker->session, Abort{key, index, end.reason});
+}
+
+void trim_logs(State& state) {
+  size_t bytes = 0;
+  for (auto name = state.ended.rbegin(); name != state.ended.rend(); ++name) {
+    LogRing& log = state.jobs.at(*name).log;
+    bytes += log.bytes();
+    if (bytes <= state.options.log_bytes_of_ended) continue;
+    bytes -= log.bytes();
+    log.clear();
+  }
+}
+
+void retire(Turn& turn, const std::string& name) {
+  const Job& job = turn.state.jobs.at(name);
+  if (!job.definition.request_id.empty()) turn.state.names_by_request.erase(job.definition.request_id);
+  turn.save({DropJob{name}});
+  turn.observe(JobRetired{name});
+  turn.emit(JobChanged{name});
+  turn.emit(LogGrew{name});
+  turn.state.jobs.erase(name);
+}
+
+}  // namespace
+
+void begin_ending(Turn& turn, Job& job, const End& end) {
+  if (!job.live()) return;
+  std::erase(turn.state.queue, job.name());
+  turn.placing_due = true;
+
+  JobStatus status = job.status;
+  status.state = end.state;
+  status.reason = end.reason;
+  status.by = end.by;
+  status.since_unix_ms = turn.now.unix_ms;
+  status.exit_code = static_cast<int>(end.exit_code);
+  const JobEventView event{status.since_unix_ms, status.state, status.reason, status.by};
+  const auto unsaved = job.losses.begin() + static_cast<std::ptrdiff_t>(job.steps_saved);
+  const Ticket ticket = turn.save(
+      {PutStatus{job.name(), status},
+       AddEvent{job.name(), job.next_event, static_cast<int64_t>(turn.state.options.events_per_job), event},
+       AddLosses{job.name(), job.steps_saved, {unsaved, job.losses.end()}},
+       PutStages{job.name(), job.stages}});
+  job.steps_saved = static_cast<int64_t>(job.losses.size());
+  job.ending = Ending{ticket, std::move(status)};
+  turn.after(ticket, EndJob{job.name()});
+
+  if (!job.attempt) return;
+  const std::vector<RankState> ranks = std::move(job.attempt->ranks);
+  for (size_t r = 0; r < ranks.size(); ++r)
+    release_rank(turn, job, RankIndex(static_cast<int64_t>(r)), ranks[r], end);
+  answer(turn, turn.state.broker.end_attempt(job.name(), job.attempt->number, end.reason));
+  job.attempt.reset();
+}
+
+void fail_job(Turn& turn, Job& job, const std::string& reason) {
+  begin_ending(turn, job, {.reason = reason});
+}
+
+void finish_ending(Turn& turn, const std::string& name) {
+  Job* job = turn.state.find_job(name);
+  if (!job || !job->ending) return;
+  enter(turn, *job, std::move(job->ending->status));
+  job->ending.reset();
+  job->spec.reset();
+  job->recent_step_seconds.clear();
+  turn.state.ended.push_back(name);
+  turn.emit(LogGrew{name});
+  trim_logs(turn.state);
+  retire_jobs(turn);
+}
+
+// A job whose executors may be alive is kept: its name must not be given to another one before they are gone.
+void retire_jobs(Turn& turn) {
+  State& state = turn.state;
+  for (auto it = state.ended.begin();
+       it != state.ended.end() && state.ended.size() > state.options.jobs_ended;) {
+    if (state.jobs.at(*it).executors_left > 0) {
+      ++it;
+      continue;
+    }
+    retire(turn, *it);
+    it = state.ended.erase(it);
+  }
+}
+
+void executor_gone(Turn& turn, const AttemptKey& attempt) {
+  turn.placing_due = true;
+  Job* job = turn.state.find_job(attempt.job);
+  if (!job || job->status.attempt != attempt.attempt || job->executors_left == 0) return;
+  if (--job->executors_left > 0) return;
+  turn.save({ForgetAttempt{job->name()}});
+  if (job->ended()) {
+    turn.emit(LogGrew{job->name()});
+    retire_jobs(turn);
+  }
+}
+
+}  // namespace penstock::coordinator

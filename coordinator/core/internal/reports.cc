@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "coordinator/core/internal/turn.h"
+
+namespace penstock::coordinator {
+namespace {
+
+std::string step_text(int64_t step) {
+  return step < 0 ? "before its first step" : fmt::format("in step {}", step);
+}
+
+std::string how_it_ended(const RankFailed& report) {
+  if (report.signal != 0) {
+    const char* name = sigabbrev_np(report.signal);
+    return fmt::format(" (killed by signal {}{})", report.signal, name ? fmt::format(", SIG{}", name) : "");
+  }
+  return report.exit_code != 0 ? fmt::format(" (exit code {})", report.exit_code) : "";
+}
+
+struct Said {
+  Turn& turn;
+  Worker& worker;
+  SessionId session;
+
+  // The live job that a report belongs to, or null: then it has been refused and counted.
+  Job* fenced(const AttemptKey& key, RankIndex index) {
+    Job* job = turn.state.find_job(key.job);
+    const bool current = job && job->live() && job->attempt && job->attempt->number == key.attempt &&
+                         key.incarnation == worker.incarnation && index.is_set() &&
+                         index.value < static_cast<int>(job->attempt->ranks.size());
+    if (current) {
+      const RankState& rank = job->attempt->ranks[static_cast<size_t>(index.value)];
+      if (rank.assigned && rank.worker == worker.name && rank.incarnation == key.incarnation) return job;
+    }
+    turn.refuse(Refusal::Stale);
+    return nullptr;
+  }
+
+  static RankState& rank_of(Job& job, RankIndex rank) {
+    return job.attempt->ranks[static_cast<size_t>(rank.value)];
+  }
+
+  // An executor that works for an attempt that is over, and that nobody has told so: it would go on for ever.
+  void stop_stray(const AttemptKey& key, RankIndex rank) {
+    if (key.incarnation != worker.incarnation || device_of(worker, key, rank)) return;
+    turn.send(session, Abort{key, rank,
+                             fmt::format("job {} attempt {} is not the current one", key.job, key.attempt)});
+  }
+
+  void release(const AttemptKey& key, RankIndex rank) {
+    Device* device = device_of(worker, key, rank);
+    if (!device) return;
+    free_device(*device);
+    executor_gone(turn, key);
+  }
+
+  void operator()(const Heartbeat& beat) { turn.send(session, HeartbeatAck{beat.sequence}); }
+
+  void operator()(const Draining& message) {
+    if (worker.draining) return;
+    worker.draining = true;
+    worker.reason = message.reason;
+    worker.since_unix_ms = turn.now.unix_ms;
+    turn.placing_due = true;
+    turn.say("worker {} drains: {}", worker.name, message.reason);
+    for (size_t d = 0; d < worker.devices.size(); ++d) {
+      const Device& device = worker.devices[d];
+      if (device.use != DeviceUse::Held) continue;
+      Job* job = turn.state.find_job(device.attempt.job);
+      if (!job || !job->live() || rank_of(*job, device.rank).finished) continue;
+      fail_job(turn, *job,
+               fmt::format("rank {} was stopped in step {}: worker {} drains: {}", device.rank.value,
+                           job->attempt->window.next_of(device.rank), worker.name, message.reason));
+    }
+  }
+
+  void operator()(const ExecutorStopped& message) {
+    Device* device = device_of(worker, message.attempt, message.rank);
+    if (!device) return;
+    if (device->use == DeviceUse::Held) {
+      Job* job = turn.state.find_job(message.attempt.job);
+      PENSTOCK_CHECK(job && job->attempt, "device held by job {} that does not run", message.attempt.job);
+      if (!rank_of(*job, message.rank).finished) {
+        suspect(turn, *job,
+                fmt::format("rank {} on {} stopped without a result in step {}", message.rank.value,
+                            worker.name, job->attempt->window.next_of(message.rank)));
+      }
+    }
+    release(message.attempt, message.rank);
+  }
+
+  void operator()(const RankReady& report) {
+    Job* job = fenced(report.attempt, report.rank);
+    if (!job) return stop_stray(report.attempt, report.rank);
+    if (rank_of(*job, report.rank).ready) return turn.refuse(Refusal::Duplicate);
+    if (Device* device = device_of(worker, report.attempt, report.rank))
+      device->executor_pid = report.executor_pid;
+    rank_ready(turn, *job, report.rank);
+  }
+
+  void operator()(StepReport& report) {
+    Job* job = fenced(report.attempt, report.rank);
+    if (!job) return stop_stray(report.attempt, report.rank);
+    if (!is_well_formed(*job, report)) return turn.refuse(Refusal::Malformed);
+    const RankIndex rank = report.rank;
+    const int64_t step = report.step;
+    const bool loses_loss = holds_loss(*job, rank) && !report.loss;
+    switch (job->attempt->window.add(std::move(report), turn.state.options.steps_ahead)) {
+      case StepWindow::Added::Duplicate:
+        return turn.refuse(Refusal::Duplicate);
+      case StepWindow::Added::OutOfWindow:
+        return turn.refuse(Refusal::OutOfWindow);
+      case StepWindow::Added::Taken:
+        break;
+    }
+    if (loses_loss) {
+      return fail_job(turn, *job,
+                      fmt::format("rank {} on {} holds the loss stage and reported step {} without a loss",
+                                  rank.value, worker.name, step));
+    }
+    commit_steps(turn, *job);
+  }
+
+  static bool holds_loss(const Job& job, RankIndex rank) {
+    const std::vector<RankIndex>& ranks = job.attempt->loss_ranks;
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  }
+
+  static bool is_well_formed(Job& job, const StepReport& report) {
+    const RankState& rank = rank_of(job, report.rank);
+    return rank.ready && !rank.finished && report.step >= 0 && report.step < job.definition.steps;
+  }
+
+  void operator()(RankFinished& report) {
+    Job* job = fenced(report.attempt, report.rank);
+    if (!job) return;
+    const RankState& rank = rank_of(*job, report.rank);
+    if (rank.finished) return turn.refuse(Refusal::Duplicate);
+    if (!rank.ready) return turn.refuse(Refusal::Malformed);
+    rank_finished(turn, *job, std::move(report));
+  }
+
+  void operator()(const RankFailed& report) {
+    const bool dead = report.signal != 0 || report.exit_code != 0;
+    Job* job = fenced(report.attempt, report.rank);
+    if (job && rank_of(*job, report.rank).finished) {
+      job = nullptr;  // its result is in; how its process ended does not matter
+      turn.refuse(Refusal::Duplicate);
+    }
+    if (job) fail_rank(*job, report);
+    if (dead && report.attempt.incarnation == worker.incarnation) release(report.attempt, report.rank);
+  }
+
+  // A signal is a cause; a rank's own word may only be an effect of another rank's death.
+  void fail_rank(Job& job, const RankFailed& report) {
+    const std::string reason = fmt::format("rank {} on {} failed {}: {}{}", report.rank.value, worker.name,
+                                           step_text(report.step), report.reason, how_it_ended(report));
+    if (report.signal != 0) return fail_job(turn, job, reason);
+    suspect(turn, job, reason);
+  }
+
+  void operator()(LogBatch& batch) {
+    Job* job = turn.state.find_job(batch.attempt.job);
+    const bool known = job && job->status.attempt == batch.attempt.attempt && batch.rank.is_set() &&
+                       batch.rank.value < static_cast<int>(job->placed.size());
+    if (!known) return turn.refuse(Refusal::Stale);
+    const RankPlacement& placed = job->placed[static_cast<size_t>(batch.rank.value)];
+    if (placed.worker != worker.name || placed.incarnation != worker.incarnation ||
+        batch.attempt.incarnation != worker.incarnation) {
+      return turn.refuse(Refusal::Stale);
+    }
+    const Options& options = turn.state.options;
+    const LogLimits limits{options.log_lines_per_job, options.log_bytes_per_job, options.log_line_bytes};
+    if (batch.dropped > 0) {
+      batch.lines.insert(batch.lines.begin(),
+                         fmt::format("({} lines were lost here: more than the worker keeps)", batch.dropped));
+    }
+    for (std::string& line : batch.lines) {
+      job->log.add({turn.now.unix_ms, batch.rank, worker.name, std::move(line)}, limits);
+    }
+    if (!batch.lines.empty()) turn.emit(LogGrew{job->name()});
+  }
+};
+
+}  // namespace
+
+void on_said(Turn& turn, SessionSaid event) {
+  Worker* worker = turn.state.fleet.of_session(event.session);
+  if (!worker) return;
+  worker->heard = turn.now.time;
+  std::visit(Said{turn, *worker, event.session}, event.message);
+}
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,101 @@
+// One call of apply(): the state that it changes and the commands that it makes. Rules are free functions on
+// a Turn.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core/command.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/state.h"
+
+namespace penstock::coordinator {
+
+struct Turn {
+  State& state;
+  Now now;
+  std::vector<Command> commands{};
+  bool placing_due = false;  // devices or the queue have changed
+
+  void emit(Command command) { commands.push_back(std::move(command)); }
+  // Writes one transaction and returns its ticket.
+  Ticket save(std::vector<Write> writes);
+  // Does `what` when the ticket is durable.
+  void after(Ticket ticket, Continuation what) { state.store.after(ticket, std::move(what)); }
+
+  void send(SessionId session, CoordinatorMessage message) {
+    emit(SendToWorker{session, std::move(message)});
+  }
+  void observe(Observation observation) { emit(Observed{std::move(observation)}); }
+  void refuse(Refusal refusal);
+  template <typename... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) {
+    emit(Say{log::Level::Info, fmt::format(format, std::forward<Args>(args)...)});
+  }
+  template <typename... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args) {
+    emit(Say{log::Level::Warning, fmt::format(format, std::forward<Args>(args)...)});
+  }
+};
+
+// jobs.cc: states, submission, cancellation, ends.
+void changed(Turn& turn, Job& job);
+// Moves the job and adds the event; returns what must be written for both. Stops the process on an illegal
+// move.
+std::vector<Write> move_job(Turn& turn, Job& job, JobState state, const std::string& reason,
+                            const std::string& by);
+// The same for a status that is written already.
+void enter(Turn& turn, Job& job, JobStatus status);
+void set_reason(Turn& turn, Job& job, const std::string& reason);
+void on_restore(Turn& turn, Restore event);
+void on_submit(Turn& turn, Submit event);
+void on_cancel(Turn& turn, const Cancel& event);
+void admit_job(Turn& turn, const std::string& name);
+Status no_such_job(const State& state, const std::string& name);
+
+// ending.cc
+struct End {
+  JobState state = JobState::Failed;
+  std::string reason{};
+  std::string by = "coordinator";
+  ExitCode exit_code = ExitCode::Failed;
+};
+// Ends a live job: its other ranks are told at once, the state is shown when it is durable.
+void begin_ending(Turn& turn, Job& job, const End& end);
+void fail_job(Turn& turn, Job& job, const std::string& reason);
+void finish_ending(Turn& turn, const std::string& name);
+void retire_jobs(Turn& turn);
+// The rank's executor is gone; its device is free already.
+void executor_gone(Turn& turn, const AttemptKey& attempt);
+
+// attempts.cc: placing, planning, assigning, committing.
+void place_queue(Turn& turn);
+void on_planned(Turn& turn, AttemptPlanned event);
+void start_attempt(Turn& turn, const std::string& name, int64_t attempt);
+void rank_ready(Turn& turn, Job& job, RankIndex rank);
+void rank_finished(Turn& turn, Job& job, RankFinished report);
+// Keeps the first failure that a rank reports of itself; fail_job when a better-founded one comes.
+void suspect(Turn& turn, Job& job, const std::string& reason);
+void commit_steps(Turn& turn, Job& job);
+void save_progress(Turn& turn, Job& job);
+void check_deadlines(Turn& turn, Job& job);
+
+// reports.cc: what sessions say.
+void on_said(Turn& turn, SessionSaid event);
+
+// workers.cc: sessions and time.
+void on_opened(Turn& turn, SessionOpened event);
+void on_closed(Turn& turn, const SessionClosed& event);
+void on_tick(Turn& turn);
+// Tells the worker's stopping executors to stop, when they have not been told for a while.
+void send_due_aborts(Turn& turn, Worker& worker);
+
+// brokering.cc
+void on_publish(Turn& turn, Publish event);
+void on_look_up(Turn& turn, const LookUp& event);
+void on_abandoned(Turn& turn, const LookUpAbandoned& event);
+void answer_overdue(Turn& turn);
+void answer(Turn& turn, std::vector<Broker::Answer> answers);
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,85 @@
+// One job as the core holds it: what is recorded, and what of its last attempt is alive.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/core/assignment/assignment.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/jobs/log_ring.h"
+#include "coordinator/core/jobs/step_window.h"
+#include "coordinator/core/records.h"
+
+namespace penstock::coordinator {
+
+// A rank of the running attempt.
+struct RankState {
+  std::string worker{};
+  int64_t incarnation = 0;
+  int device = 0;
+  bool assigned = false;
+  bool ready = false;
+  bool finished = false;
+  std::vector<ParameterDigest> digests{};
+};
+
+// A rank has said that it failed, but another's death may be the cause: see Options::settling.
+struct Suspicion {
+  std::string reason{};
+  TimePoint decide_at{};
+};
+
+struct Attempt {
+  int64_t number = 0;
+  std::vector<RankState> ranks{};
+  bool durable = false;                     // its number is on disk
+  std::shared_ptr<const AttemptPlan> plan{};  // until the ranks are assigned
+  std::vector<RankIndex> loss_ranks{};
+  StepWindow window;
+  TimePoint prepare_by{};
+  int ready = 0;
+  int finished = 0;
+  std::optional<Suspicion> suspicion{};
+};
+
+// The end that a job shows once it is durable.
+struct Ending {
+  Ticket ticket = 0;
+  JobStatus status;
+};
+
+struct Job {
+  JobDefinition definition{};
+  JobStatus status;
+  std::shared_ptr<const plan::JobSpec> spec{};  // null once ended
+  bool admitted = false;                      // durable, and so visible
+  Ticket created = 0;                         // ticket of its first save
+
+  std::deque<JobEventView> events{};
+  int64_t next_event = 0;
+  std::vector<double> losses{};
+  std::vector<StageView> stages{};
+  std::deque<double> recent_step_seconds{};  // of the last committed steps
+  LogRing log;
+  uint64_t version = 1;
+
+  std::optional<Attempt> attempt{};  // while its ranks may run
+  std::optional<Ending> ending{};
+  std::vector<RankPlacement> placed{};  // of the last attempt, by rank; stays when it has ended
+  int executors_left = 0;             // ranks of the last attempt whose executor may be alive
+
+  int64_t steps_saved = 0;  // losses up to here are in the store
+  bool saving_progress = false;
+  TimePoint stages_saved_at{};
+
+  const std::string& name() const { return definition.name; }
+  bool ended() const { return has_ended(status.state); }
+  // Still decides about its own fate: neither ended nor about to.
+  bool live() const { return !ended() && !ending; }
+};
+
+}  // namespace penstock::coordinator

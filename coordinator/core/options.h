@@ -1,0 +1,53 @@
+// The core's figures. Everything that can grow has its bound here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+
+namespace penstock::coordinator {
+
+struct Options {
+  std::string instance = "coordinator";  // told to workers, for their logs
+
+  // A worker is lost after `leases_missed` leases of silence.
+  Duration lease = 2s;
+  int leases_missed = 3;
+  Duration lost_worker_kept = 600s;  // then it leaves `get workers`
+
+  // The longest that an attempt may prepare before the job fails.
+  Duration preparing_limit = 300s;
+  // A rank that reports its own failure may only feel another one's death: the better-founded report (a
+  // signal, a lost worker) gets this long to arrive before the job fails with the first.
+  Duration settling = 300ms;
+  // An executor that was told to stop is told again at this interval...
+  Duration abort_retry = 2s;
+  // ...and is taken for gone after this: the orphan bound of executors (30 s) and a margin.
+  Duration stopping_limit = 40s;
+
+  Duration placing_interval = 20ms;  // the queue is looked through at most this often
+
+  size_t jobs_live = 1000;   // queued or running; beyond, submit is refused
+  size_t jobs_ended = 1000;  // the oldest ended job is retired beyond
+  size_t events_per_job = 100;
+  size_t log_lines_per_job = 10'000;
+  size_t log_bytes_per_job = 4u << 20;
+  size_t log_bytes_of_ended = 64u << 20;  // all ended jobs together; the oldest lose their logs beyond
+  size_t log_line_bytes = 4096;
+  int64_t steps_ahead = 64;  // of the last committed step, per job
+
+  size_t workers = 16'384;
+  size_t devices_per_worker = 64;
+  size_t worker_name_bytes = 253;
+
+  size_t look_ups_pending = 65'536;
+  size_t broker_value_bytes = 64u << 10;
+  size_t broker_item_bytes = 1024;  // of a communicator's and an item's name
+  size_t broker_bytes_per_attempt = 64u << 20;
+
+  size_t transactions_pending = 4096;  // saves that are not durable yet; beyond, submit is refused
+};
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,73 @@
+#include "coordinator/core/records.h"
+
+#include <algorithm>
+
+namespace penstock::coordinator {
+namespace {
+
+struct Applier {
+  std::map<std::string, StoredJob>& jobs;
+
+  StoredJob* find(const std::string& name) {
+    auto found = jobs.find(name);
+    return found == jobs.end() ? nullptr : &found->second;
+  }
+
+  void operator()(const CreateJob& write) {
+    StoredJob job;
+    job.definition = write.definition;
+    job.status = write.status;
+    jobs.insert_or_assign(write.definition.name, std::move(job));
+  }
+  void operator()(const PutStatus& write) {
+    if (StoredJob* job = find(write.job)) job->status = write.status;
+  }
+  void operator()(const AddEvent& write) {
+    StoredJob* job = find(write.job);
+    if (!job) return;
+    job->events.push_back(write.event);
+    job->next_event = write.sequence + 1;
+    const auto extra = static_cast<int64_t>(job->events.size()) - write.kept;
+    if (extra > 0) job->events.erase(job->events.begin(), job->events.begin() + extra);
+  }
+  void operator()(const AddLosses& write) {
+    StoredJob* job = find(write.job);
+    if (!job) return;
+    job->losses.resize(static_cast<size_t>(write.first_step));
+    job->losses.insert(job->losses.end(), write.losses.begin(), write.losses.end());
+  }
+  void operator()(const PutStages& write) {
+    if (StoredJob* job = find(write.job)) job->stages = write.stages;
+  }
+  void operator()(const PutAttempt& write) {
+    StoredJob* job = find(write.job);
+    if (!job) return;
+    job->placed_attempt = write.attempt;
+    job->placed = write.ranks;
+  }
+  void operator()(const ForgetAttempt& write) {
+    StoredJob* job = find(write.job);
+    if (!job) return;
+    job->placed_attempt = 0;
+    job->placed.clear();
+  }
+  void operator()(const DropJob& write) { jobs.erase(write.job); }
+};
+
+}  // namespace
+
+void Archive::apply(const Write& write) {
+  std::visit(Applier{jobs_}, write);
+}
+
+std::vector<StoredJob> Archive::jobs() const {
+  std::vector<StoredJob> all;
+  all.reserve(jobs_.size());
+  for (const auto& [name, job] : jobs_) all.push_back(job);
+  std::sort(all.begin(), all.end(), [](const StoredJob& a, const StoredJob& b) {
+    return a.definition.sequence < b.definition.sequence;
+  });
+  return all;
+}
+
+}  // namespace penstock::coordinator

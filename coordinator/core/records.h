@@ -1,0 +1,119 @@
+// What outlives the coordinator process, as values: rows to write, and jobs as they are read back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "coordinator/core/views.h"
+
+namespace penstock::coordinator {
+
+// Fixed at submission.
+struct JobDefinition {
+  std::string name{};
+  std::string request_id{};
+  std::string principal{};
+  std::string spec_yaml{};
+  std::string schedule{};
+  int64_t sequence = 0;  // order of submission
+  int64_t submitted_unix_ms = 0;
+  int64_t steps = 0;
+  int64_t tokens_per_step = 0;
+  int ranks = 0;
+  int stages = 0;
+  int64_t microbatches = 0;
+  bool operator==(const JobDefinition&) const = default;
+};
+
+struct JobStatus {
+  JobState state = JobState::Queued;
+  std::string reason{};
+  std::string by{};
+  int64_t since_unix_ms = 0;
+  int64_t attempt = 0;          // number of the last one; 0: none yet
+  int64_t started_unix_ms = 0;  // of the first attempt; 0: none yet
+  int64_t step = 0;             // committed steps
+  std::optional<double> loss{};
+  std::optional<double> tokens_per_second{};
+  std::optional<double> step_seconds{};
+  std::string weights_digest{};
+  int exit_code = 0;
+  bool operator==(const JobStatus&) const = default;
+};
+
+// Where a rank's executor may be alive.
+struct RankPlacement {
+  RankIndex rank{};
+  std::string worker{};
+  int64_t incarnation = 0;
+  int device = 0;  // index of the device slot
+  bool operator==(const RankPlacement&) const = default;
+};
+
+struct CreateJob {
+  JobDefinition definition{};
+  JobStatus status{};
+};
+struct PutStatus {
+  std::string job{};
+  JobStatus status{};
+};
+// Event number `sequence` of the job, from 0; the newest `kept` are kept.
+struct AddEvent {
+  std::string job{};
+  int64_t sequence = 0;
+  int64_t kept = 100;
+  JobEventView event{};
+};
+struct AddLosses {
+  std::string job{};
+  int64_t first_step = 0;
+  std::vector<double> losses{};
+};
+struct PutStages {
+  std::string job{};
+  std::vector<StageView> stages{};
+};
+struct PutAttempt {
+  std::string job{};
+  int64_t attempt = 0;
+  std::vector<RankPlacement> ranks{};
+};
+// Every executor of the job's attempts is gone.
+struct ForgetAttempt {
+  std::string job{};
+};
+struct DropJob {
+  std::string job{};
+};
+
+using Write =
+    std::variant<CreateJob, PutStatus, AddEvent, AddLosses, PutStages, PutAttempt, ForgetAttempt, DropJob>;
+
+struct StoredJob {
+  JobDefinition definition{};
+  JobStatus status{};
+  std::vector<JobEventView> events{};  // oldest first
+  int64_t next_event = 0;            // sequence of the next one
+  std::vector<double> losses{};
+  std::vector<StageView> stages{};
+  int64_t placed_attempt = 0;  // whose executors may be alive; 0: none
+  std::vector<RankPlacement> placed{};
+};
+
+// What a store must answer after a sequence of writes: the specification that every store is tested against.
+// Writes that name an unknown job are ignored.
+class Archive {
+ public:
+  void apply(const Write& write);
+  std::vector<StoredJob> jobs() const;  // by order of submission
+
+ private:
+  std::map<std::string, StoredJob> jobs_{};
+};
+
+}  // namespace penstock::coordinator
