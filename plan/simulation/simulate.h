@@ -44,8 +44,9 @@ struct RankTimeline {
   Ticks idle_transfer = 0;    // waits for a message on its way
 };
 
-// Hand-offs between consecutive stages, both flows. local: both ends on one rank. hidden: another action of the
-// receiver starts between the producer's end and the consumer's start (producer's end included). exposed: none does.
+// Hand-offs between consecutive stages, both flows. local: both ends on one rank. hidden: another action of
+// the receiver starts between the producer's end and the consumer's start (producer's end included). exposed:
+// none does.
 struct HandOffs {
   int64_t local = 0;
   int64_t hidden = 0;
@@ -54,8 +55,8 @@ struct HandOffs {
 
 enum class Timeline : uint8_t {
   Earliest,  // every action starts as soon as its order and dependencies allow
-  Aligned,   // OLMo's table: r leading empties, 2(P-1-r) empties after the warm-up, one before each of the first
-             // P-1-r drain backwards; loop placement, F=1, B=2 and m >= max(P, 2P-3) only
+  Aligned,   // OLMo's table: r leading empties, 2(P-1-r) empties after the warm-up, one before each of the
+            // first P-1-r drain backwards; loop placement, F=1, B=2 and m >= max(P, 2P-3) only
 };
 
 struct Simulation {
@@ -67,7 +68,7 @@ struct Simulation {
   double bubble_fraction = 0;    // idle_total / (ranks x makespan)
   double stage_bubble_rate = 0;  // (max_stage_span - busy time of one rank) / max_stage_span
   HandOffs handoffs;
-  int64_t transfers_forward = 0;   // messages between ranks
+  int64_t transfers_forward = 0;  // messages between ranks
   int64_t transfers_backward = 0;
 };
 
