@@ -85,18 +85,19 @@ inline double dot(const Doubles& a, const Floats& b) {
   return total;
 }
 
-// The gradient of `loss` by central differences at up to 48 elements of `input`, against what the operation
+// The gradient of `loss` by central differences at up to 24 elements of `input`, against what the operation
 // computed. `loss` reads `input`, which is left as it was.
 inline void expect_gradient(const std::function<double()>& loss, Doubles& input, const Floats& gradient,
                             const std::string& what, double tolerance = 2e-5) {
   ASSERT_EQ(input.size(), gradient.size()) << what;
   constexpr double kStep = 1e-5;
+  constexpr size_t kSamples = 24;
   std::mt19937 engine(7);
   std::vector<size_t> sampled;
-  if (input.size() <= 48) {
+  if (input.size() <= kSamples) {
     for (size_t i = 0; i < input.size(); ++i) sampled.push_back(i);
   } else {
-    for (int i = 0; i < 48; ++i)
+    for (size_t i = 0; i < kSamples; ++i)
       sampled.push_back(std::uniform_int_distribution<size_t>(0, input.size() - 1)(engine));
   }
   Doubles numeric;

@@ -1,0 +1,175 @@
+#include <gtest/gtest.h>
+
+#include "kernels/ops/testing/reference.h"
+
+namespace penstock::kernels::testing {
+namespace {
+
+struct Reference {
+  Doubles output;
+  Doubles log_sum_exp;
+};
+
+// Head by head, query by query, with all scores of a query at once.
+Reference reference(const AttentionShape& s, const Doubles& q, const Doubles& k, const Doubles& v) {
+  const int64_t width = s.head_size;
+  Reference result{Doubles(q.size()), Doubles(s.sequences * s.query_heads * s.sequence_length)};
+  for (int64_t b = 0; b < s.sequences; ++b) {
+    for (int64_t h = 0; h < s.query_heads; ++h) {
+      const int64_t kv = h / (s.query_heads / s.key_value_heads);
+      for (int64_t i = 0; i < s.sequence_length; ++i) {
+        const int64_t row = ((b * s.sequence_length + i) * s.query_heads + h) * width;
+        Doubles score(i + 1);
+        double largest = -INFINITY;
+        for (int64_t j = 0; j <= i; ++j) {
+          const int64_t key = ((b * s.sequence_length + j) * s.key_value_heads + kv) * width;
+          for (int64_t d = 0; d < width; ++d) score[j] += q[row + d] * k[key + d];
+          score[j] /= std::sqrt(static_cast<double>(width));
+          largest = std::max(largest, score[j]);
+        }
+        double sum = 0;
+        for (double each : score) sum += std::exp(each - largest);
+        const double log_sum_exp = largest + std::log(sum);
+        result.log_sum_exp[(b * s.query_heads + h) * s.sequence_length + i] = log_sum_exp;
+        for (int64_t j = 0; j <= i; ++j) {
+          const int64_t key = ((b * s.sequence_length + j) * s.key_value_heads + kv) * width;
+          for (int64_t d = 0; d < width; ++d) {
+            result.output[row + d] += std::exp(score[j] - log_sum_exp) * v[key + d];
+          }
+        }
+      }
+    }
+  }
+  return result;
+}
+
+// One call forward and backward on random tensors.
+struct Case {
+  Case(const AttentionShape& of, uint32_t seed, float scale = 1)
+      : shape(of), tokens(of.sequences * of.sequence_length) {
+    Random random(seed);
+    const int64_t query_elements = tokens * shape.query_heads * shape.head_size;
+    const int64_t key_elements = tokens * shape.key_value_heads * shape.head_size;
+    q = random.normal(query_elements, scale);
+    k = random.normal(key_elements, scale);
+    v = random.normal(key_elements);
+    dy = random.normal(query_elements);
+    y = dq = Floats(query_elements, NAN);
+    dk = dv = Floats(key_elements, NAN);
+    log_sum_exp = Floats(shape.sequences * shape.query_heads * shape.sequence_length, NAN);
+  }
+
+  TensorView queries(Floats& values) const {
+    return view(values, {tokens, shape.query_heads * shape.head_size});
+  }
+  TensorView keys(Floats& values) const {
+    return view(values, {tokens, shape.key_value_heads * shape.head_size});
+  }
+
+  void forward(Operators& ops) {
+    ops.attention(shape, queries(q), keys(k), keys(v), queries(y),
+                  view(log_sum_exp, {shape.sequences * shape.query_heads * shape.sequence_length}));
+  }
+  void backward(Operators& ops) {
+    ops.attention_backward(shape, queries(q), keys(k), keys(v), queries(y),
+                           view(log_sum_exp, {shape.sequences * shape.query_heads * shape.sequence_length}),
+                           queries(dy), queries(dq), keys(dk), keys(dv));
+  }
+
+  AttentionShape shape;
+  int64_t tokens;
+  Floats q, k, v, y, log_sum_exp, dy, dq, dk, dv;
+};
+
+// sequences, sequence length, query heads, key/value heads, head size: one tile, some tiles, a ragged last
+// tile, groups of 1, 2, 3, 4 and 8, head sizes below and off the width of a register.
+constexpr AttentionShape kShapes[] = {{1, 1, 1, 1, 2},   {2, 5, 2, 1, 4},   {1, 64, 2, 2, 32},
+                                      {2, 65, 4, 2, 8},  {1, 130, 2, 2, 6}, {1, 97, 6, 2, 16},
+                                      {2, 33, 4, 1, 12}, {1, 70, 8, 1, 20}, {3, 17, 3, 3, 64}};
+
+TEST(Attention, output_and_log_sum_exp_are_those_of_the_reference) {
+  Rig rig;
+  uint32_t seed = 10;
+  for (const AttentionShape& shape : kShapes) {
+    Case c(shape, ++seed);
+    c.forward(*rig.ops);
+    const Reference expected = reference(shape, widen(c.q), widen(c.k), widen(c.v));
+    expect_close(c.y, expected.output, 1e-5, "output");
+    expect_close(c.log_sum_exp, expected.log_sum_exp, 1e-5, "log_sum_exp");
+  }
+}
+
+TEST(Attention, gradients_are_those_of_the_reference) {
+  Rig rig;
+  uint32_t seed = 30;
+  for (const AttentionShape& shape : kShapes) {
+    Case c(shape, ++seed);
+    c.forward(*rig.ops);
+    c.backward(*rig.ops);
+    Doubles q = widen(c.q);
+    Doubles k = widen(c.k);
+    Doubles v = widen(c.v);
+    const auto loss = [&] { return dot(reference(shape, q, k, v).output, c.dy); };
+    expect_gradient(loss, q, c.dq, "query_gradient");
+    expect_gradient(loss, k, c.dk, "key_gradient");
+    expect_gradient(loss, v, c.dv, "value_gradient");
+  }
+}
+
+TEST(Attention, large_scores_stay_finite) {
+  // Scores of several hundred overflow exp() unless the largest is taken off first.
+  Rig rig;
+  Case c({1, 80, 2, 1, 16}, 50, 12);
+  c.forward(*rig.ops);
+  c.backward(*rig.ops);
+  const Reference expected = reference(c.shape, widen(c.q), widen(c.k), widen(c.v));
+  expect_close(c.y, expected.output, 1e-4, "output");
+  for (const Floats* each : {&c.dq, &c.dk, &c.dv}) {
+    for (float value : *each) ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
+TEST(Attention, a_token_sees_no_later_one_and_no_other_sequence) {
+  // A leak from the future makes the loss look good and the model useless.
+  Rig rig;
+  Case c({2, 70, 2, 1, 8}, 60);
+  c.forward(*rig.ops);
+  Case changed = c;
+  const int64_t first_changed = 40;  // in the first of two sequences; the second changes whole
+  for (int64_t i = first_changed * 8; i < c.tokens * 8; ++i) {
+    changed.k[i] += 1;
+    changed.v[i] -= 5;
+  }
+  changed.forward(*rig.ops);
+  EXPECT_EQ(std::memcmp(c.y.data(), changed.y.data(), first_changed * 16 * sizeof(float)), 0);
+  for (int64_t i = first_changed * 16; i < c.tokens * 16; ++i) EXPECT_NE(c.y[i], changed.y[i]) << i;
+}
+
+TEST(Attention, bits_do_not_depend_on_threads_or_on_the_other_sequences) {
+  // Microbatches of another size must give a sequence the same bits.
+  Case four({4, 75, 4, 2, 16}, 70);
+  expect_same_bits_for_any_thread_count([&](Operators& ops) {
+    Case c = four;
+    c.forward(ops);
+    c.backward(ops);
+    return std::vector<Floats>{c.y, c.log_sum_exp, c.dq, c.dk, c.dv};
+  });
+
+  Rig rig;
+  four.forward(*rig.ops);
+  four.backward(*rig.ops);
+  Case last({1, 75, 4, 2, 16}, 71);
+  for (auto [whole, part] :
+       {std::pair(&four.q, &last.q), {&four.k, &last.k}, {&four.v, &last.v}, {&four.dy, &last.dy}}) {
+    std::copy(whole->end() - static_cast<int64_t>(part->size()), whole->end(), part->begin());
+  }
+  last.forward(*rig.ops);
+  last.backward(*rig.ops);
+  for (auto [whole, part] :
+       {std::pair(&four.y, &last.y), {&four.dq, &last.dq}, {&four.dk, &last.dk}, {&four.dv, &last.dv}}) {
+    EXPECT_TRUE(std::equal(part->begin(), part->end(), whole->end() - static_cast<int64_t>(part->size())));
+  }
+}
+
+}  // namespace
+}  // namespace penstock::kernels::testing

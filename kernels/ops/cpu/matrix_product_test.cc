@@ -1,0 +1,97 @@
+#include "kernels/ops/cpu/matrix_product.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "kernels/ops/cpu/context.h"
+#include "kernels/ops/testing/reference.h"
+
+namespace penstock::kernels::cpu {
+namespace {
+
+using testing::Floats;
+using testing::Random;
+
+TEST(MatrixProduct, rows_have_the_same_bits_however_many_there_are) {
+  // Chunks of tokens are cut at fixed places; a ragged last chunk must not change its rows.
+  if (!has_row_invariant_products()) {
+    // Without these kernels the same cut gives the same bits, and a job's fingerprint says so.
+    EXPECT_THAT(cpu_fingerprint(), ::testing::HasSubstr("without row-invariant kernels"));
+    return;
+  }
+  ComputeThreads threads(1);
+  Context context(threads);
+  Random random(1);
+  for (const auto& [inner, columns] :
+       {std::pair<int64_t, int64_t>{128, 352}, {352, 128}, {64, 1}, {33, 50}}) {
+    const Floats left = random.normal(128 * inner);
+    const Floats right = random.normal(inner * columns);
+    Floats whole(128 * columns);
+    const ProductShape shape{.rows = 128, .columns = columns, .inner = inner, .right = Operand::Transposed};
+    context.product(shape).run(left.data(), right.data(), whole.data());
+    for (int64_t rows : {1, 2, 7, 16, 31, 100}) {
+      Floats part(rows * columns);
+      ProductShape fewer = shape;
+      fewer.rows = rows;
+      context.product(fewer).run(left.data(), right.data(), part.data());
+      EXPECT_EQ(std::memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0)
+          << rows << " of " << inner;
+    }
+  }
+}
+
+TEST(MatrixProduct, every_layout_gives_the_same_values) {
+  ComputeThreads threads(1);
+  Context context(threads);
+  Random random(2);
+  const int64_t rows = 13, columns = 9, inner = 21;
+  const Floats left = random.normal(rows * inner);
+  const Floats right = random.normal(inner * columns);
+  Floats left_t(left.size()), right_t(right.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t k = 0; k < inner; ++k) left_t[k * rows + r] = left[r * inner + k];
+  }
+  for (int64_t k = 0; k < inner; ++k) {
+    for (int64_t c = 0; c < columns; ++c) right_t[c * inner + k] = right[k * columns + c];
+  }
+  testing::Doubles expected(rows * columns);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t k = 0; k < inner; ++k) {
+        expected[r * columns + c] += static_cast<double>(left[r * inner + k]) * right[k * columns + c];
+      }
+    }
+  }
+  for (Operand a : {Operand::Plain, Operand::Transposed}) {
+    for (Operand b : {Operand::Plain, Operand::Transposed}) {
+      Floats output(rows * columns, NAN);
+      context.product({rows, columns, inner, a, b})
+          .run((a == Operand::Plain ? left : left_t).data(), (b == Operand::Plain ? right : right_t).data(),
+               output.data());
+      testing::expect_close(output, expected, 1e-5, "product");
+    }
+  }
+}
+
+TEST(MatrixProduct, a_shape_is_made_once) {
+  ComputeThreads threads(1);
+  Context context(threads);
+  const ProductShape shape{.rows = 4, .columns = 4, .inner = 4};
+  MatrixProduct& first = context.product(shape);
+  context.product({.rows = 5, .columns = 4, .inner = 4});
+  EXPECT_EQ(&context.product(shape), &first);
+  EXPECT_EQ(&context.made_product(shape), &first);
+}
+
+TEST(MatrixProduct, fingerprint_names_library_and_instruction_set) {
+  // It is compared between attempts: whatever decides the bits must be in it.
+  EXPECT_THAT(cpu_fingerprint(),
+              ::testing::StartsWith("oneDNN " + std::to_string(dnnl_version()->major) + "."));
+  EXPECT_EQ(cpu_fingerprint().find("avx512_core") != std::string::npos, has_row_invariant_products());
+}
+
+}  // namespace
+}  // namespace penstock::kernels::cpu

@@ -1,0 +1,160 @@
+#include <gtest/gtest.h>
+
+#include "kernels/ops/testing/reference.h"
+
+namespace penstock::kernels::testing {
+namespace {
+
+struct Sizes {
+  int64_t tokens, hidden, vocabulary;
+};
+
+struct Reference {
+  double loss = 0;
+  Doubles log_sum_exp;
+};
+
+Reference reference(const Sizes& s, const Doubles& x, const Doubles& w, const std::vector<int32_t>& targets) {
+  Reference result;
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    Doubles logits(s.vocabulary);
+    for (int64_t v = 0; v < s.vocabulary; ++v) {
+      for (int64_t h = 0; h < s.hidden; ++h) logits[v] += x[t * s.hidden + h] * w[v * s.hidden + h];
+    }
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (double each : logits) sum += std::exp(each - largest);
+    result.log_sum_exp.push_back(largest + std::log(sum));
+    result.loss += result.log_sum_exp.back() - logits[targets[t]];
+  }
+  return result;
+}
+
+struct Case {
+  Case(const Sizes& of, uint32_t seed) : sizes(of) {
+    Random random(seed);
+    x = random.normal(sizes.tokens * sizes.hidden);
+    w = random.normal(sizes.vocabulary * sizes.hidden, 0.3f);
+    targets = random.below(static_cast<int32_t>(sizes.vocabulary), sizes.tokens);
+    log_sum_exp = Floats(sizes.tokens, NAN);
+    dx = Floats(x.size(), NAN);
+    dw = Floats(w.size(), 0);
+  }
+
+  TensorView rows(Floats& values) const { return view(values, {sizes.tokens, sizes.hidden}); }
+  TensorView weights(Floats& values) const { return view(values, {sizes.vocabulary, sizes.hidden}); }
+  TensorView tokens(Floats& values) const { return view(values, {sizes.tokens}); }
+
+  double forward(Operators& ops) {
+    return ops.head_loss(rows(x), weights(w), view(targets), tokens(log_sum_exp));
+  }
+  void backward(Operators& ops, double scale) {
+    ops.head_loss_backward(rows(x), weights(w), view(targets), tokens(log_sum_exp), scale, rows(dx),
+                           weights(dw));
+  }
+
+  Sizes sizes;
+  Floats x, w, log_sum_exp, dx, dw;
+  std::vector<int32_t> targets;
+};
+
+// One token; a vocabulary off the width of a register; more than one piece; more than one chunk of 512
+// tokens.
+constexpr Sizes kSizes[] = {{1, 4, 2}, {7, 8, 13}, {130, 16, 50}, {129, 6, 257}, {700, 8, 37}, {1030, 4, 16}};
+
+TEST(HeadLoss, loss_is_that_of_the_reference) {
+  Rig rig;
+  uint32_t seed = 100;
+  for (const Sizes& sizes : kSizes) {
+    Case c(sizes, ++seed);
+    const double loss = c.forward(*rig.ops);
+    const Reference expected = reference(sizes, widen(c.x), widen(c.w), c.targets);
+    EXPECT_NEAR(loss, expected.loss, 1e-6 * expected.loss);
+    expect_close(c.log_sum_exp, expected.log_sum_exp, 1e-6, "log_sum_exp");
+  }
+}
+
+TEST(HeadLoss, gradients_are_those_of_the_reference) {
+  Rig rig;
+  uint32_t seed = 120;
+  for (const Sizes& sizes : kSizes) {
+    Case c(sizes, ++seed);
+    const double scale = 1.0 / 64;
+    c.forward(*rig.ops);
+    c.backward(*rig.ops, scale);
+    Doubles x = widen(c.x);
+    Doubles w = widen(c.w);
+    const auto loss = [&] { return scale * reference(sizes, x, w, c.targets).loss; };
+    expect_gradient(loss, x, c.dx, "x_gradient");
+    expect_gradient(loss, w, c.dw, "weight_gradient");
+  }
+}
+
+TEST(HeadLoss, weight_gradient_adds_to_what_is_there) {
+  Rig rig;
+  Case c({200, 12, 40}, 140);
+  c.forward(*rig.ops);
+  c.backward(*rig.ops, 1.0);
+  Case again = c;
+  std::fill(again.dw.begin(), again.dw.end(), 2.0f);
+  again.backward(*rig.ops, 1.0);
+  for (size_t i = 0; i < c.dw.size(); ++i) ASSERT_EQ(again.dw[i], 2.0f + c.dw[i]) << i;
+}
+
+TEST(HeadLoss, vocabulary_above_a_piece_s_limit_takes_smaller_pieces) {
+  // Above 32,768 words the pieces shrink so that the logits of a piece stay within 16 MiB.
+  Rig rig;
+  Case c({150, 4, 50257}, 150);
+  const double loss = c.forward(*rig.ops);
+  c.backward(*rig.ops, 1.0);
+  const Doubles x = widen(c.x);
+  const Doubles w = widen(c.w);
+  const Reference expected = reference(c.sizes, x, w, c.targets);
+  EXPECT_NEAR(loss, expected.loss, 1e-6 * expected.loss);
+  // d loss / d x = sum_v (p - [v = target]) w, formed here in float64.
+  Doubles dx(c.x.size());
+  for (int64_t t = 0; t < c.sizes.tokens; ++t) {
+    for (int64_t v = 0; v < c.sizes.vocabulary; ++v) {
+      double logit = 0;
+      for (int64_t h = 0; h < 4; ++h) logit += x[t * 4 + h] * w[v * 4 + h];
+      const double d = std::exp(logit - expected.log_sum_exp[t]) - (v == c.targets[t] ? 1 : 0);
+      for (int64_t h = 0; h < 4; ++h) dx[t * 4 + h] += d * w[v * 4 + h];
+    }
+  }
+  expect_close(c.dx, dx, 1e-5, "x_gradient");
+}
+
+TEST(HeadLoss, bits_do_not_depend_on_threads) {
+  const Case original({700, 24, 300}, 160);
+  expect_same_bits_for_any_thread_count([&](Operators& ops) {
+    Case c = original;
+    const double loss = c.forward(ops);
+    c.backward(ops, 0.125);
+    Floats loss_bits(2);
+    std::memcpy(loss_bits.data(), &loss, sizeof(loss));
+    return std::vector<Floats>{loss_bits, c.log_sum_exp, c.dx, c.dw};
+  });
+}
+
+TEST(HeadLoss, not_a_number_reaches_the_loss) {
+  // A diverged model must be seen in the loss, not hidden by a clamp.
+  Rig rig;
+  Case c({130, 8, 20}, 170);
+  c.x[129 * 8] = NAN;
+  EXPECT_TRUE(std::isnan(c.forward(*rig.ops)));
+}
+
+TEST(HeadLossDeathTest, target_outside_the_vocabulary_stops_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Case c({4, 4, 10}, 180);
+  c.targets[2] = 10;
+  EXPECT_DEATH(
+      {
+        Rig rig(1);
+        c.forward(*rig.ops);
+      },
+      "target 10 at 2, vocabulary of 10");
+}
+
+}  // namespace
+}  // namespace penstock::kernels::testing
