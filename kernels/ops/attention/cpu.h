@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/ops/cpu/context.h"
+#include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/partition.h"
 #include "kernels/ops/operators.h"
 
@@ -21,10 +22,16 @@ struct AttentionPlan {
         scale(1.0f / std::sqrt(static_cast<float>(of.head_size))) {}
 
   int64_t pieces() const { return shape.sequences * shape.key_value_heads; }
-  // A tile reads the keys up to its last query.
-  int64_t keys(int64_t tile) const { return tiles.begin(tile) + tiles.length(tile); }
+  // A tile reads the keys up to its last query, rounded up to whole registers: rows of scores are then made
+  // of them.
+  int64_t keys(int64_t tile) const { return whole_lanes(tiles.begin(tile) + tiles.length(tile)); }
+  int64_t all_keys() const {
+    return whole_lanes(shape.sequence_length);
+  }  // those past the sequence are zeros
   int64_t tile_rows(int64_t tile) const { return group * tiles.length(tile); }
   int64_t largest_tile_rows() const { return group * std::min(tiles.size, tiles.total); }
+
+  static int64_t whole_lanes(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
   AttentionShape shape;
   int64_t group;    // query heads of one key/value head
@@ -73,6 +80,9 @@ inline void gather_keys(const AttentionPlan& plan, const AttentionPiece& piece, 
                         float* dense) {
   gather_rows(from + piece.key_offset(plan), AttentionPiece::key_stride(plan), plan.shape.sequence_length,
               plan.shape.head_size, dense);
+  const int64_t elements = plan.shape.sequence_length * plan.shape.head_size;
+  std::memset(dense + elements, 0,
+              static_cast<size_t>(plan.all_keys() * plan.shape.head_size - elements) * sizeof(float));
 }
 inline void scatter_keys(const AttentionPlan& plan, const AttentionPiece& piece, const float* dense,
                          float* to) {

@@ -1,6 +1,5 @@
 #include "kernels/ops/attention/contract.h"
 #include "kernels/ops/attention/cpu.h"
-#include "kernels/ops/cpu/lanes.h"
 
 namespace penstock::kernels::cpu {
 namespace {
@@ -8,7 +7,7 @@ namespace {
 // Where a thread keeps its dense copies, the gradients of its keys and values, and its tile.
 struct Places {
   explicit Places(const AttentionPlan& plan) {
-    const int64_t keys = plan.shape.sequence_length;
+    const int64_t keys = plan.all_keys();
     const int64_t rows = plan.largest_tile_rows();
     for (int64_t* of_keys : {&key, &value, &key_gradient, &value_gradient}) {
       *of_keys = layout.add(keys * plan.shape.head_size);
@@ -49,14 +48,18 @@ struct ScoreRow {
 };
 
 PENSTOCK_INLINE inline void row_backward(const ScoreRow& row, float scale) {
-  for_each_lanes(row.count, [&](const auto& lanes, int64_t j) PENSTOCK_INLINE {
-    const Lanes p = exp(lanes.load(row.scores + j) * scale - row.log_sum_exp);
-    lanes.store(row.scores + j, p);
-    lanes.store(row.gradients + j, p * (lanes.load(row.gradients + j) - row.delta) * scale);
-  });
-  const size_t hidden_bytes = static_cast<size_t>(row.keys - row.count) * sizeof(float);
-  std::memset(row.scores + row.count, 0, hidden_bytes);
-  std::memset(row.gradients + row.count, 0, hidden_bytes);
+  const int64_t last = (row.count - 1) / kLanes * kLanes;  // the register that the mask cuts
+  for (int64_t j = 0; j <= last; j += kLanes) {
+    Lanes p = exp(load(row.scores + j) * scale - row.log_sum_exp);
+    if (j == last) p = first_lanes(p, row.count - last, 0);
+    const Lanes gradient = p * (load(row.gradients + j) - row.delta) * scale;
+    store(row.scores + j, p);
+    store(row.gradients + j, gradient);
+  }
+  for (int64_t j = last + kLanes; j < row.keys; j += kLanes) {
+    store(row.scores + j, Lanes{});
+    store(row.gradients + j, Lanes{});
+  }
 }
 
 void backward_tile(Context& context, const AttentionPlan& plan, const Places& places, const Backward& tensors,
@@ -101,8 +104,7 @@ void backward_tile(Context& context, const AttentionPlan& plan, const Places& pl
 void backward_piece(Context& context, const AttentionPlan& plan, const Places& places,
                     const Backward& tensors, const AttentionPiece& piece) {
   float* const scratch = context.thread_scratch();
-  const size_t key_bytes =
-      static_cast<size_t>(plan.shape.sequence_length * plan.shape.head_size) * sizeof(float);
+  const size_t key_bytes = static_cast<size_t>(plan.all_keys() * plan.shape.head_size) * sizeof(float);
   gather_keys(plan, piece, tensors.key, scratch + places.key);
   gather_keys(plan, piece, tensors.value, scratch + places.value);
   std::memset(scratch + places.key_gradient, 0, key_bytes);

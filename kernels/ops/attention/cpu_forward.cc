@@ -1,6 +1,5 @@
 #include "kernels/ops/attention/contract.h"
 #include "kernels/ops/attention/cpu.h"
-#include "kernels/ops/cpu/lanes.h"
 
 namespace penstock::kernels::cpu {
 namespace {
@@ -8,7 +7,7 @@ namespace {
 // Where a thread keeps its dense copies and its tile.
 struct Places {
   explicit Places(const AttentionPlan& plan) {
-    const int64_t keys = plan.shape.sequence_length;
+    const int64_t keys = plan.all_keys();
     const int64_t rows = plan.largest_tile_rows();
     key = layout.add(keys * plan.shape.head_size);
     value = layout.add(keys * plan.shape.head_size);
@@ -37,18 +36,21 @@ struct RowSum {
 // Turns the first `count` scores of a row into exp(scale (score - largest)) and the rest, up to `keys`, into
 // zeros.
 PENSTOCK_INLINE inline RowSum exponentials(float* scores, int64_t count, int64_t keys, float scale) {
-  Lanes most = broadcast(-INFINITY);
-  for_each_lanes(count, [&](const auto& lanes, int64_t j)
-                            PENSTOCK_INLINE { most = larger(lanes.load(scores + j, -INFINITY), most); });
+  const int64_t last = (count - 1) / kLanes * kLanes;  // the register that the mask cuts
+  const Lanes cut = first_lanes(load(scores + last), count - last, -INFINITY);
+  Lanes most = cut;
+  for (int64_t j = 0; j < last; j += kLanes) most = larger(load(scores + j), most);
   const float offset = largest(most) * scale;
   Lanes sums{};
-  for_each_lanes(count, [&](const auto& lanes, int64_t j) PENSTOCK_INLINE {
-    const Lanes value = exp(lanes.load(scores + j, -INFINITY) * scale - offset);
+  for (int64_t j = 0; j < last; j += kLanes) {
+    const Lanes value = exp(load(scores + j) * scale - offset);
     sums += value;
-    lanes.store(scores + j, value);
-  });
-  std::memset(scores + count, 0, static_cast<size_t>(keys - count) * sizeof(float));
-  const float total = sum(sums);
+    store(scores + j, value);
+  }
+  const Lanes value = exp(cut * scale - offset);
+  store(scores + last, value);
+  for (int64_t j = last + kLanes; j < keys; j += kLanes) store(scores + j, Lanes{});
+  const float total = sum(sums + value);
   return {total, static_cast<float>(static_cast<double>(offset) + natural_log(static_cast<double>(total)))};
 }
 

@@ -14,7 +14,8 @@
 
 #define PENSTOCK_INLINE __attribute__((always_inline))
 
-// Vectors are passed by reference and every function that returns one is inlined: no calling convention is involved.
+// Vectors are passed by reference and every function that returns one is inlined: no calling convention is
+// involved.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace penstock::kernels::cpu {
@@ -94,10 +95,23 @@ PENSTOCK_INLINE inline Lanes larger(const Lanes& a, const Lanes& b) {
   return a > b ? a : b;
 }
 
+// Largest lane; lanes that are not numbers may be passed over.
 PENSTOCK_INLINE inline float largest(const Lanes& x) {
-  float value = x[0];
-  for (int i = 1; i < kLanes; ++i) value = x[i] > value ? x[i] : value;
-  return value;
+  const HalfLanes low = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
+  const HalfLanes high = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  const HalfLanes a = low > high ? low : high;
+  const QuarterLanes front = __builtin_shufflevector(a, a, 0, 1, 2, 3);
+  const QuarterLanes back = __builtin_shufflevector(a, a, 4, 5, 6, 7);
+  const QuarterLanes b = front > back ? front : back;
+  const float even = b[0] > b[2] ? b[0] : b[2];
+  const float odd = b[1] > b[3] ? b[1] : b[3];
+  return even > odd ? even : odd;
+}
+
+// The first `count` lanes of x, `other` in the rest.
+PENSTOCK_INLINE inline Lanes first_lanes(const Lanes& x, int64_t count, float other) {
+  const IntLanes index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return index < static_cast<int32_t>(count) ? x : broadcast(other);
 }
 
 PENSTOCK_INLINE inline DoubleLanes lower_doubles(const Lanes& x) {
