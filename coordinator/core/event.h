@@ -79,7 +79,7 @@ using Event = std::variant<Restore, Submit, Cancel, SessionOpened, SessionSaid, 
                            LookUp, LookUpAbandoned, AttemptPlanned, StoreDurable, Tick>;
 
 struct Now {
-  TimePoint time{};       // for decisions
+  TimePoint time{};     // for decisions
   int64_t unix_ms = 0;  // for people and records
 };
 

@@ -18,7 +18,7 @@ struct StepCommitted {
   int64_t step = 0;  // committed steps, this one included
   std::optional<double> loss{};
   int64_t tokens = 0;
-  double seconds = 0;               // wall time of the slowest rank
+  double seconds = 0;                 // wall time of the slowest rank
   std::vector<StepReport> reports{};  // [rank]
 };
 struct LeaseExpired {

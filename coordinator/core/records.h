@@ -98,7 +98,7 @@ struct StoredJob {
   JobDefinition definition{};
   JobStatus status{};
   std::vector<JobEventView> events{};  // oldest first
-  int64_t next_event = 0;            // sequence of the next one
+  int64_t next_event = 0;              // sequence of the next one
   std::vector<double> losses{};
   std::vector<StageView> stages{};
   int64_t placed_attempt = 0;  // whose executors may be alive; 0: none

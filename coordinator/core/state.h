@@ -26,7 +26,8 @@ struct State {
   std::map<std::string, std::string> names_by_request{};  // request id -> job
   int64_t next_sequence = 1;
   bool placing_due = false;  // something has changed since the queue was looked through...
-  TimePoint place_next{};  // ...and this is when it is looked through again: a storm of changes costs one look
+  TimePoint
+      place_next{};  // ...and this is when it is looked through again: a storm of changes costs one look
   std::array<int64_t, kRefusals> refused{};  // by Refusal
 
   Job* find_job(const std::string& name) {

@@ -79,7 +79,7 @@ struct JobView {
   std::string weights_digest{};
   std::vector<StageView> stages{};
   std::vector<double> losses{};  // one a committed step; filled when asked for
-  double seconds = 0;          // from the first attempt's start to the end or now
+  double seconds = 0;            // from the first attempt's start to the end or now
   int64_t submitted_unix_ms = 0;
   int exit_code = 0;  // meaningful once ended
   std::string schedule{};
@@ -96,9 +96,9 @@ struct WorkerView {
   std::string state{};  // free | assigned | draining | lost
   int64_t pid = 0;
   int64_t executor_pid = 0;  // 0: none
-  std::string device{};        // "cpu:0"
-  std::string job{};           // "" when free
-  RankIndex rank{};            // unset when free
+  std::string device{};      // "cpu:0"
+  std::string job{};         // "" when free
+  RankIndex rank{};          // unset when free
   std::string host{};
   int64_t incarnation = 0;
   int64_t since_unix_ms = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/cost/memory.h"
 #include "plan/schedule/families.h"
 #include "plan/verification/verify.h"
 
@@ -58,7 +59,12 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
     }
   }
   attempt->loss_ranks = ranks_with_loss(attempt->program);
-  attempt->memory_predicted_bytes.resize(attempt->program.ranks.size());
+  PENSTOCK_RETURN_IF_ERROR(plan::check_memory_budget(spec, spec.parallel.split, attempt->program.ranks));
+  for (const plan::RankProgram& rank : attempt->program.ranks) {
+    PENSTOCK_ASSIGN_OR_RETURN(const plan::MemoryPrediction memory,
+                              plan::predict_memory(spec, spec.parallel.split, rank));
+    attempt->memory_predicted_bytes.push_back(memory.total());
+  }
   return std::shared_ptr<const AttemptPlan>(std::move(attempt));
 }
 

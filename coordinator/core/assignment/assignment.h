@@ -21,8 +21,8 @@ namespace penstock::coordinator {
 // One attempt's programs; what they are follows from the job file alone.
 struct AttemptPlan {
   plan::LoweredProgram program{};
-  std::vector<RankIndex> loss_ranks{};                           // that hold the loss stage, found by identity
-  std::vector<std::optional<int64_t>> memory_predicted_bytes{};  // [rank]
+  std::vector<RankIndex> loss_ranks{};            // that hold the loss stage, found by identity
+  std::vector<int64_t> memory_predicted_bytes{};  // [rank]
 };
 
 // InvalidArgument: the schedule cannot be made for this shape, or does not verify, with rank, position and

@@ -27,7 +27,7 @@ class Broker {
     StatusOr<std::string> value;
   };
   struct Published {
-    Status status;                // AlreadyExists, ResourceExhausted, InvalidArgument
+    Status status;                  // AlreadyExists, ResourceExhausted, InvalidArgument
     std::vector<Answer> answers{};  // look-ups that this publication ends
   };
 

@@ -53,7 +53,7 @@ struct Worker {
   std::vector<Device> devices{};
 
   SessionId session = 0;  // 0: lost
-  TimePoint heard{};        // last message, or loss
+  TimePoint heard{};      // last message, or loss
   bool draining = false;
   std::string reason{};  // why it drains or is lost
   int64_t since_unix_ms = 0;

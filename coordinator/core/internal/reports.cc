@@ -13,12 +13,17 @@ std::string step_text(int64_t step) {
   return step < 0 ? "before its first step" : fmt::format("in step {}", step);
 }
 
+// What the daemon saw of the executor's end, unless its words say it already.
 std::string how_it_ended(const RankFailed& report) {
-  if (report.signal != 0) {
+  const auto said = [&](const std::string& words) { return report.reason.find(words) != std::string::npos; };
+  if (report.signal != 0 && !said(fmt::format("signal {}", report.signal))) {
     const char* name = sigabbrev_np(report.signal);
     return fmt::format(" (killed by signal {}{})", report.signal, name ? fmt::format(", SIG{}", name) : "");
   }
-  return report.exit_code != 0 ? fmt::format(" (exit code {})", report.exit_code) : "";
+  if (report.exit_code > 0 && !said(fmt::format("code {}", report.exit_code))) {
+    return fmt::format(" (exit code {})", report.exit_code);
+  }
+  return "";
 }
 
 struct Said {

@@ -36,7 +36,7 @@ struct Suspicion {
 struct Attempt {
   int64_t number = 0;
   std::vector<RankState> ranks{};
-  bool durable = false;                     // its number is on disk
+  bool durable = false;                       // its number is on disk
   std::shared_ptr<const AttemptPlan> plan{};  // until the ranks are assigned
   std::vector<RankIndex> loss_ranks{};
   StepWindow window;
@@ -56,8 +56,8 @@ struct Job {
   JobDefinition definition{};
   JobStatus status;
   std::shared_ptr<const plan::JobSpec> spec{};  // null once ended
-  bool admitted = false;                      // durable, and so visible
-  Ticket created = 0;                         // ticket of its first save
+  bool admitted = false;                        // durable, and so visible
+  Ticket created = 0;                           // ticket of its first save
 
   std::deque<JobEventView> events{};
   int64_t next_event = 0;
@@ -70,7 +70,7 @@ struct Job {
   std::optional<Attempt> attempt{};  // while its ranks may run
   std::optional<Ending> ending{};
   std::vector<RankPlacement> placed{};  // of the last attempt, by rank; stays when it has ended
-  int executors_left = 0;             // ranks of the last attempt whose executor may be alive
+  int executors_left = 0;               // ranks of the last attempt whose executor may be alive
 
   int64_t steps_saved = 0;  // losses up to here are in the store
   bool saving_progress = false;

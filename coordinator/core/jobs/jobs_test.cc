@@ -1,0 +1,608 @@
+#include <gmock/gmock.h>
+
+#include "coordinator/core/testing/world.h"
+
+namespace penstock::coordinator {
+namespace {
+
+using namespace testing;  // World and its words
+using ::testing::HasSubstr;
+using enum JobState;
+
+Options small_options() {
+  Options options;
+  options.jobs_live = 3;
+  options.jobs_ended = 2;
+  return options;
+}
+
+TEST(Submission, is_answered_and_seen_only_when_it_is_durable) {
+  // An acknowledged job must survive the coordinator's death.
+  World world;
+  world.durable_at_once = false;
+  const auto commands = world.tell(Submit{1, "ann", "", job_spec({})});
+  EXPECT_EQ(of<Save>(commands).size(), 1u);
+  EXPECT_TRUE(of<AnswerSubmit>(commands).empty());
+  EXPECT_EQ(view_job(world.state, "tiny", false, 0).status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(view_jobs(world.state, 0).empty());
+
+  const auto answers = of<AnswerSubmit>(world.make_durable());
+  ASSERT_EQ(answers.size(), 1u);
+  ASSERT_TRUE(answers[0].outcome.ok());
+  EXPECT_EQ(answers[0].outcome->name, "tiny");
+  EXPECT_EQ(answers[0].outcome->ranks, 2);
+  EXPECT_EQ(answers[0].outcome->microbatches, 4);
+  EXPECT_EQ(answers[0].outcome->stage_items.size(), 2u);
+  EXPECT_TRUE(view_job(world.state, "tiny", false, 0).ok());
+}
+
+TEST(Submission, taken_name_gets_the_next_number) {
+  World world;
+  EXPECT_EQ(world.submit({}), "tiny");
+  EXPECT_EQ(world.submit({}), "tiny-2");
+  EXPECT_EQ(world.submit({}), "tiny-3");
+}
+
+TEST(Submission, repeated_request_id_submits_once) {
+  World world;
+  EXPECT_EQ(world.submit({}, "r1"), "tiny");
+  EXPECT_EQ(world.submit({}, "r1"), "tiny");
+  EXPECT_EQ(world.submit({}, "r2"), "tiny-2");
+  EXPECT_EQ(world.state.jobs.size(), 2u);
+}
+
+TEST(Submission, repetition_before_durability_waits_for_it_too) {
+  World world;
+  world.durable_at_once = false;
+  world.tell(Submit{1, "ann", "r1", job_spec({})});
+  EXPECT_TRUE(of<AnswerSubmit>(world.tell(Submit{2, "ann", "r1", job_spec({})})).empty());
+  const auto answers = of<AnswerSubmit>(world.make_durable());
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0].outcome->name, answers[1].outcome->name);
+}
+
+TEST(Submission, request_id_with_another_file_is_refused) {
+  World world;
+  world.submit({}, "r1");
+  const auto answers = of<AnswerSubmit>(world.tell(Submit{9, "ann", "r1", job_spec({.steps = 99})}));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].outcome.status().code(), StatusCode::kAlreadyExists);
+}
+
+TEST(Submission, live_jobs_are_bounded) {
+  World world(small_options());
+  for (int i = 0; i < 3; ++i) world.submit({});
+  const auto answers = of<AnswerSubmit>(world.tell(Submit{9, "ann", "", job_spec({})}));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].outcome.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(Submission, store_that_does_not_commit_turns_submissions_away) {
+  Options options;
+  options.transactions_pending = 2;
+  World world(options);
+  world.durable_at_once = false;
+  world.tell(Submit{1, "ann", "", job_spec({})});
+  world.tell(Submit{2, "ann", "", job_spec({})});
+  const auto answers = of<AnswerSubmit>(world.tell(Submit{3, "ann", "", job_spec({})}));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].outcome.status().code(), StatusCode::kUnavailable);
+}
+
+TEST(Attempt, assignment_leaves_only_when_its_number_is_durable) {
+  // Otherwise a restarted coordinator could give the same number to other ranks, and fencing would not fence.
+  World world;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.submit({});  // placed at once
+  world = World();
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.durable_at_once = false;
+  world.tell(Submit{1, "ann", "", job_spec({})});
+  const auto admitted = world.make_durable();  // the job is; its attempt is being written
+  EXPECT_EQ(world.state_of("tiny"), Preparing);
+  EXPECT_TRUE(messages<Assignment>(world, admitted).empty());
+  const auto started = world.make_durable();
+  EXPECT_EQ(messages<Assignment>(world, started).size(), 2u);
+}
+
+TEST(Attempt, assignment_waits_for_the_plan_too) {
+  World world;
+  world.plans_at_once = false;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.submit({});
+  EXPECT_TRUE(messages<Assignment>(world, world.sent).empty());
+  const auto planned = world.tell(AttemptPlanned{"tiny", 1, ok_status(), *plan_attempt(*job_spec({}))});
+  EXPECT_EQ(messages<Assignment>(world, planned).size(), 2u);
+}
+
+TEST(Attempt, plan_that_fails_fails_the_job_and_frees_the_devices_at_once) {
+  World world;
+  world.plans_at_once = false;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.submit({});
+  const auto commands = world.tell(AttemptPlanned{"tiny", 1, invalid_argument("no such order"), nullptr});
+  EXPECT_TRUE(messages<Abort>(world, commands).empty());
+  EXPECT_EQ(world.state_of("tiny"), Failed);
+  EXPECT_THAT(world.reason_of("tiny"), HasSubstr("no such order"));
+  EXPECT_EQ(take_census(world.state).devices_free, 2);
+}
+
+TEST(Attempt, every_rank_gets_its_own_program_and_the_hosts_of_all) {
+  World world;
+  world.open(registration("worker-0", 7, 1, "left"));
+  world.open(registration("worker-1", 9, 1, "right"));
+  world.submit({});
+  for (int rank = 0; rank < 2; ++rank) {
+    const RankPlacement& place = world.place_of("tiny", rank);
+    const auto assignments = messages<Assignment>(world, world.sent, place.worker);
+    ASSERT_EQ(assignments.size(), 1u);
+    const Assignment& assignment = assignments[0];
+    EXPECT_EQ(assignment.attempt, (AttemptKey{"tiny", 1, place.incarnation}));
+    EXPECT_EQ(assignment.rank, RankIndex(rank));
+    EXPECT_EQ(assignment.program.rank, RankIndex(rank));
+    EXPECT_EQ(assignment.spec_yaml, job_yaml({}));
+    EXPECT_EQ(assignment.split.size(), 2u);
+    EXPECT_THAT(assignment.rank_hosts, ::testing::UnorderedElementsAre("left", "right"));
+    EXPECT_EQ(assignment.program.links.size(), 2u);
+    for (const plan::Link& link : assignment.program.links) EXPECT_NE(link.digest, 0u);
+  }
+}
+
+TEST(Attempt, job_runs_when_every_rank_is_ready) {
+  World world;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.submit({});
+  EXPECT_EQ(world.state_of("tiny"), Preparing);
+  world.ready("tiny", 1);
+  EXPECT_EQ(world.state_of("tiny"), Preparing);
+  EXPECT_EQ(world.reason_of("tiny"), "1 of 2 ranks are ready");
+  world.ready("tiny", 0);
+  EXPECT_EQ(world.state_of("tiny"), Running);
+  EXPECT_EQ(worker_views(world.state.fleet)[0].executor_pid, 4000);
+}
+
+TEST(Attempt, ranks_that_do_not_get_ready_fail_the_job_by_name) {
+  World world;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.submit({});
+  world.ready("tiny", 0);
+  // Heartbeats go on: the workers live, the rank hangs.
+  for (int i = 0; i < 301; ++i) {
+    world.say("worker-0", Heartbeat{i});
+    world.say("worker-1", Heartbeat{i});
+    world.tick(1s);
+  }
+  EXPECT_EQ(world.state_of("tiny"), Failed);
+  EXPECT_THAT(world.reason_of("tiny"), HasSubstr("rank 1 on worker-1"));
+}
+
+TEST(Steps, commit_needs_every_rank_and_shows_the_loss_of_the_loss_stage_once) {
+  World world;
+  const std::string name = world.run();
+  world.report(name, 1, 0);
+  EXPECT_EQ(world.job(name).status.step, 0);
+  world.report(name, 0, 0);
+  const auto view = view_job(world.state, name, true, world.now.unix_ms);
+  EXPECT_EQ(view->step, 1);
+  EXPECT_EQ(view->loss, 4.0);
+  EXPECT_THAT(view->losses, ::testing::ElementsAre(4.0));
+  EXPECT_EQ(view->step_seconds, 0.5);
+  EXPECT_DOUBLE_EQ(*view->tokens_per_second, 4 * 8 / 0.5);
+  ASSERT_EQ(view->stages.size(), 2u);
+  EXPECT_EQ(view->stages[0].worker, "worker-0");
+  EXPECT_THAT(view->stages[0].layers, ::testing::Contains("embedding"));
+  EXPECT_DOUBLE_EQ(*view->stages[1].forward_ms, 10);
+  EXPECT_DOUBLE_EQ(*view->stages[1].backward_ms, 20);
+  EXPECT_DOUBLE_EQ(*view->stages[1].wait_ms, 125);
+  EXPECT_DOUBLE_EQ(*view->stages[1].busy_fraction, 0.75);
+  EXPECT_EQ(view->stages[1].memory_peak_bytes, 150);
+  EXPECT_GT(*view->stages[1].memory_predicted_bytes, 0);
+}
+
+TEST(Steps, loss_of_a_rank_without_the_loss_stage_is_not_shown) {
+  World world;
+  const std::string name = world.run();
+  StepReport report = world.step_report(name, 0, 0);
+  report.loss = 99.0;
+  world.say("worker-0", report);
+  world.report(name, 1, 0);
+  EXPECT_EQ(world.job(name).status.loss, 4.0);
+}
+
+TEST(Steps, missing_loss_fails_the_job) {
+  World world;
+  const std::string name = world.run();
+  StepReport report = world.step_report(name, 1, 0);
+  report.loss.reset();
+  world.say("worker-1", report);
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("without a loss"));
+}
+
+TEST(Steps, duplicates_and_reports_far_ahead_are_refused_and_counted) {
+  World world;
+  const std::string name = world.run({.steps = 100'000});
+  world.report(name, 0, 0);
+  world.report(name, 0, 0);
+  EXPECT_EQ(world.state.refused[static_cast<size_t>(Refusal::Duplicate)], 1);
+  world.report(name, 0, 64);
+  EXPECT_EQ(world.state.refused[static_cast<size_t>(Refusal::OutOfWindow)], 1);
+  world.report(name, 0, 100'000);
+  world.report(name, 0, -1);
+  EXPECT_EQ(world.state.refused[static_cast<size_t>(Refusal::Malformed)], 2);
+  EXPECT_EQ(world.state_of(name), Running);
+}
+
+TEST(Steps, slow_store_gets_one_progress_save_at_a_time) {
+  // Otherwise a stuck disk would make the queue grow with every step.
+  World world;
+  const std::string name = world.run({.steps = 100});
+  world.durable_at_once = false;
+  const Ticket before = world.saved;
+  for (int64_t step = 0; step < 50; ++step) world.all_report(name, step);
+  EXPECT_EQ(world.saved, before + 1);
+  world.make_durable();
+  world.make_durable();
+  EXPECT_EQ(world.archive.jobs()[0].losses.size(), 50u);
+  EXPECT_EQ(world.archive.jobs()[0].losses, world.job(name).losses);
+}
+
+TEST(Success, needs_all_steps_and_all_ranks_and_is_seen_when_durable) {
+  World world;
+  const std::string name = world.run();
+  for (int64_t step = 0; step < 3; ++step) world.all_report(name, step);
+  world.finish(name, 0);
+  EXPECT_EQ(world.state_of(name), Running);
+  world.durable_at_once = false;
+  world.finish(name, 1);
+  EXPECT_EQ(world.state_of(name), Running);  // a crash now must not take back what somebody saw
+  EXPECT_EQ(view_job(world.state, name, false, 0)->weights_digest, "");
+  world.make_durable();
+  EXPECT_EQ(world.state_of(name), Succeeded);
+  const auto view = view_job(world.state, name, true, world.now.unix_ms + 99'000);
+  EXPECT_EQ(view->exit_code, 0);
+  EXPECT_EQ(view->weights_digest.size(), 32u);
+  EXPECT_LT(view->seconds, 90);
+  EXPECT_EQ(world.archive.jobs()[0].losses.size(), 3u);
+  EXPECT_EQ(world.archive.jobs()[0].status, world.job(name).status);
+}
+
+TEST(Success, frees_a_device_when_its_executor_has_stopped) {
+  World world;
+  const std::string name = world.run();
+  for (int64_t step = 0; step < 3; ++step) world.all_report(name, step);
+  world.finish(name, 0);
+  const auto commands = world.finish(name, 1);
+  EXPECT_TRUE(messages<Abort>(world, commands).empty());  // finished executors leave by themselves
+  EXPECT_EQ(take_census(world.state).devices_free, 0);
+  world.stopped(name, 0);
+  EXPECT_EQ(take_census(world.state).devices_free, 1);
+  EXPECT_EQ(world.archive.jobs()[0].placed.size(), 2u);
+  world.stopped(name, 1);
+  EXPECT_EQ(take_census(world.state).devices_free, 2);
+  EXPECT_TRUE(world.archive.jobs()[0].placed.empty());
+}
+
+TEST(Success, finished_executor_that_does_not_leave_is_told_to) {
+  World world;
+  const std::string name = world.run();
+  for (int64_t step = 0; step < 3; ++step) world.all_report(name, step);
+  world.finish(name, 0);
+  world.finish(name, 1);
+  world.say("worker-0", Heartbeat{});
+  EXPECT_EQ(messages<Abort>(world, world.tick(2100ms), "worker-0").size(), 1u);
+}
+
+TEST(Success, worker_that_dies_after_its_result_does_not_matter) {
+  World world;
+  const std::string name = world.run();
+  for (int64_t step = 0; step < 3; ++step) world.all_report(name, step);
+  world.finish(name, 0);
+  world.tell(SessionClosed{world.sessions["worker-0"], "stream closed"});
+  EXPECT_EQ(world.state_of(name), Running);
+  world.finish(name, 1);
+  EXPECT_EQ(world.state_of(name), Succeeded);
+}
+
+TEST(Success, rank_that_finishes_without_its_reports_fails_the_job) {
+  World world;
+  const std::string name = world.run();
+  world.all_report(name, 0);
+  world.finish(name, 0);
+  world.finish(name, 1);
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("1 of 3 steps"));
+}
+
+TEST(Success, missing_parameter_fails_the_job_by_name) {
+  World world;
+  const std::string name = world.run();
+  for (int64_t step = 0; step < 3; ++step) world.all_report(name, step);
+  world.finish(name, 0);
+  world.say("worker-1", RankFinished{world.key(name, 1), RankIndex(1), {}});
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("no rank sent it"));
+}
+
+TEST(Failure, killed_executor_fails_the_job_at_once_with_worker_rank_step_and_signal) {
+  World world;
+  const std::string name = world.run({.pipeline = 3});
+  world.all_report(name, 0);
+  const auto commands =
+      world.say("worker-1", RankFailed{world.key(name, 1), RankIndex(1), 1, "executor ended", -1, 9});
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_EQ(world.reason_of(name),
+            "rank 1 on worker-1 failed in step 1: executor ended (killed by signal 9, SIGKILL)");
+  EXPECT_EQ(world.job(name).status.exit_code, 1);
+  // Peers are told at once, and the dead one's device is free already.
+  EXPECT_EQ(messages<Abort>(world, commands, "worker-0").size(), 1u);
+  EXPECT_EQ(messages<Abort>(world, commands, "worker-1").size(), 0u);
+  EXPECT_EQ(messages<Abort>(world, commands, "worker-2").size(), 1u);
+  EXPECT_EQ(take_census(world.state).devices_free, 1);
+  world.stopped(name, 0);
+  world.stopped(name, 2);
+  EXPECT_EQ(take_census(world.state).devices_free, 3);
+}
+
+TEST(Failure, peers_of_a_dead_rank_do_not_take_the_blame) {
+  // A killed executor's peers lose their connection to it and may be heard first.
+  World world;
+  const std::string name = world.run({.pipeline = 3});
+  world.say("worker-0", RankFailed{world.key(name, 0), RankIndex(0), 0, "connection closed by peer", 1, 0});
+  EXPECT_EQ(world.state_of(name), Running);
+  world.say("worker-1", RankFailed{world.key(name, 1), RankIndex(1), 0, "executor ended", -1, 9});
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("rank 1 on worker-1"));
+}
+
+TEST(Failure, own_error_of_a_rank_fails_the_job_after_the_settling_time) {
+  World world;
+  const std::string name = world.run();
+  world.say("worker-0",
+            RankFailed{world.key(name, 0), RankIndex(0), 0, "/data/text.txt: no such file", 0, 0});
+  world.say("worker-1", RankFailed{world.key(name, 1), RankIndex(1), 0, "connection closed by peer", 0, 0});
+  const auto commands = world.tick(400ms);
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("rank 0 on worker-0 failed in step 0: /data/text.txt"));
+  EXPECT_EQ(messages<Abort>(world, commands).size(), 2u);
+}
+
+TEST(Failure, executor_that_stops_without_a_word_fails_the_job) {
+  World world;
+  const std::string name = world.run();
+  world.stopped(name, 0);
+  EXPECT_EQ(world.state_of(name), Running);
+  world.tick(400ms);
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("rank 0 on worker-0 stopped without a result"));
+}
+
+TEST(Cancel, works_in_every_live_state_and_is_answered_when_durable) {
+  for (const JobState from : {Queued, Placing, Preparing, Running}) {
+    World world;
+    std::string name;
+    if (from == Queued) {
+      world.open(registration("worker-0"));
+      world.open(registration("worker-1"));
+      world.tell(SessionSaid{world.sessions["worker-1"], Heartbeat{}});
+      world.submit({.name = "first"});
+      world.submit({.name = "second"});
+      name = world.submit({.name = "third"});
+      world.tick();
+    } else if (from == Placing) {
+      name = world.submit({});
+      world.tick();
+    } else if (from == Preparing) {
+      world.open(registration("worker-0"));
+      world.open(registration("worker-1"));
+      name = world.submit({});
+    } else {
+      name = world.run();
+    }
+    ASSERT_EQ(world.state_of(name), from);
+    world.durable_at_once = false;
+    const auto commands = world.tell(Cancel{77, name, "bob"});
+    EXPECT_TRUE(of<AnswerCancel>(commands).empty());
+    EXPECT_EQ(messages<Abort>(world, commands).size(), from == Preparing || from == Running ? 2u : 0u);
+    const auto answers = of<AnswerCancel>(world.make_durable());
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(*answers[0].state, Cancelled);
+    EXPECT_EQ(world.state_of(name), Cancelled);
+    EXPECT_EQ(world.reason_of(name), "cancelled by bob");
+    EXPECT_EQ(world.job(name).status.exit_code, 3);
+  }
+}
+
+TEST(Cancel, ended_job_keeps_its_state_and_an_unknown_one_is_not_found) {
+  World world;
+  world.submit({});
+  world.tell(Cancel{1, "tiny", "bob"});
+  const auto again = of<AnswerCancel>(world.tell(Cancel{2, "tiny", "carl"}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(*again[0].state, Cancelled);
+  EXPECT_EQ(world.job("tiny").status.by, "bob");
+  const auto unknown = of<AnswerCancel>(world.tell(Cancel{3, "tinny", "carl"}));
+  EXPECT_EQ(unknown[0].state.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(message(unknown[0].state.status()), HasSubstr("did you mean tiny?"));
+}
+
+TEST(Fencing, report_of_another_attempt_incarnation_worker_or_rank_is_refused_and_counted) {
+  World world;
+  const std::string name = world.run();
+  const auto refused = [&] { return world.state.refused[static_cast<size_t>(Refusal::Stale)]; };
+  StepReport report = world.step_report(name, 0, 0);
+  report.attempt.attempt = 2;
+  world.say("worker-0", report);
+  EXPECT_EQ(refused(), 1);
+  report = world.step_report(name, 0, 0);
+  report.attempt.incarnation = 99;
+  world.say("worker-0", report);
+  EXPECT_EQ(refused(), 2);
+  world.say("worker-1", world.step_report(name, 0, 0));  // of a rank that another worker runs
+  EXPECT_EQ(refused(), 3);
+  report = world.step_report(name, 0, 0);
+  report.rank = RankIndex(17);
+  world.say("worker-0", report);
+  EXPECT_EQ(refused(), 4);
+  report.attempt.job = "another";
+  world.say("worker-0", report);
+  EXPECT_EQ(refused(), 5);
+  world.report(name, 0, 0);
+  world.report(name, 1, 0);
+  EXPECT_EQ(world.job(name).status.step, 1);
+  EXPECT_EQ(refused(), 5);
+}
+
+TEST(Fencing, stray_executor_is_told_to_stop) {
+  World world;
+  world.open(registration("worker-0", 5));
+  const AttemptKey key{"forgotten", 3, 5};
+  const auto aborts = messages<Abort>(world, world.say("worker-0", RankReady{key, RankIndex(1), 1, ""}));
+  ASSERT_EQ(aborts.size(), 1u);
+  EXPECT_EQ(aborts[0].attempt, key);
+}
+
+TEST(Logs, are_kept_by_rank_and_last_words_count_after_the_end) {
+  World world;
+  const std::string name = world.run();
+  world.say("worker-0", LogBatch{world.key(name, 0), RankIndex(0), {"hello"}, 0});
+  world.say("worker-1", LogBatch{world.key(name, 1), RankIndex(1), {"world"}, 3});
+  world.tell(Cancel{1, name, "bob"});
+  EXPECT_FALSE(read_log(world.state, name, RankIndex(), 0, 10)->ended);  // the executors may still speak
+  world.say("worker-0", LogBatch{world.key(name, 0), RankIndex(0), {"goodbye"}, 0});
+  world.stopped(name, 0);
+  world.stopped(name, 1);
+  const auto page = read_log(world.state, name, RankIndex(), 0, 10);
+  ASSERT_EQ(page->lines.size(), 4u);
+  EXPECT_THAT(page->lines[1].text, HasSubstr("3 lines were lost"));
+  EXPECT_EQ(page->lines[3].text, "goodbye");
+  EXPECT_TRUE(page->ended);
+  EXPECT_EQ(read_log(world.state, name, RankIndex(1), 0, 10)->lines.size(), 2u);
+}
+
+TEST(Retirement, oldest_ended_jobs_leave_when_there_are_too_many) {
+  World world(small_options());
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = world.submit({.name = fmt::format("job-{}", i)}, fmt::format("r{}", i));
+    world.tell(Cancel{1, name, "bob"});
+  }
+  EXPECT_FALSE(world.state.jobs.contains("job-0"));
+  EXPECT_FALSE(world.state.jobs.contains("job-1"));
+  EXPECT_TRUE(world.state.jobs.contains("job-3"));
+  EXPECT_EQ(world.archive.jobs().size(), 2u);
+  EXPECT_EQ(world.state.names_by_request.size(), 2u);
+  int retired = 0;
+  for (const Observed& seen : of<Observed>(world.sent))
+    retired += std::holds_alternative<JobRetired>(seen.observation);
+  EXPECT_EQ(retired, 2);
+}
+
+TEST(Retirement, name_is_not_free_before_the_executors_are_gone) {
+  // A namesake's attempt 1 would have the very key that the old executor carries.
+  Options options = small_options();
+  options.jobs_ended = 0;
+  World world(options);
+  const std::string name = world.run();
+  world.tell(Cancel{1, name, "bob"});
+  EXPECT_TRUE(world.state.jobs.contains(name));
+  EXPECT_EQ(world.submit({}), "tiny-2");
+  world.stopped(name, 0);
+  EXPECT_TRUE(world.state.jobs.contains(name));
+  world.stopped(name, 1);
+  EXPECT_FALSE(world.state.jobs.contains(name));
+}
+
+TEST(Events, are_bounded_per_job) {
+  Options options;
+  options.events_per_job = 3;
+  World world(options);
+  const std::string name = world.run();
+  world.tell(Cancel{1, name, "bob"});
+  EXPECT_EQ(world.job(name).events.size(), 3u);
+  EXPECT_EQ(world.job(name).events.back().state, Cancelled);
+  EXPECT_EQ(world.archive.jobs()[0].events.size(), 3u);
+}
+
+TEST(Restart, keeps_ended_and_waiting_jobs_and_fails_the_ones_that_ran) {
+  World before;
+  const std::string ran = before.run();
+  before.all_report(ran, 0);
+  const std::string waits = before.submit({.name = "waits", .pipeline = 3}, "r1");
+  const std::string done = before.submit({.name = "done", .pipeline = 3});
+  before.tell(Cancel{1, done, "bob"});
+  ASSERT_EQ(before.state_of(waits), Placing);
+
+  World after;
+  after.archive = before.archive;
+  after.tell(Restore{before.archive.jobs()});
+  EXPECT_EQ(after.state_of(ran), Failed);
+  EXPECT_THAT(after.reason_of(ran),
+              HasSubstr("coordinator was restarted while the job was running in step 1"));
+  EXPECT_EQ(after.job(ran).losses, std::vector<double>{4.0});
+  EXPECT_EQ(after.state_of(done), Cancelled);
+  EXPECT_EQ(after.state_of(waits), Placing);
+  EXPECT_EQ(after.submit({.name = "waits", .pipeline = 3}, "r1"), waits);
+  EXPECT_EQ(after.submit({.name = "waits"}), "waits-2");
+}
+
+TEST(Restart, executors_that_outlived_the_coordinator_are_stopped_before_their_device_is_used) {
+  World before;
+  const std::string name = before.run();
+
+  World after;
+  after.archive = before.archive;
+  after.tell(Restore{before.archive.jobs()});
+  // worker-0 is the same process, worker-1 was restarted: its executor died with it.
+  const auto session = ++after.last_session;
+  after.sessions["worker-0"] = session;
+  const auto commands = after.tell(SessionOpened{session, registration("worker-0", 1)});
+  const auto aborts = messages<Abort>(after, commands, "worker-0");
+  ASSERT_EQ(aborts.size(), 1u);
+  EXPECT_EQ(aborts[0].attempt, (AttemptKey{name, 1, 1}));
+  after.open(registration("worker-1", 2));
+  EXPECT_EQ(take_census(after.state).devices_free, 1);
+  EXPECT_EQ(after.archive.jobs()[0].placed.size(), 2u);
+  after.say("worker-0", ExecutorStopped{aborts[0].attempt, aborts[0].rank});
+  EXPECT_EQ(take_census(after.state).devices_free, 2);
+  EXPECT_TRUE(after.archive.jobs()[0].placed.empty());
+}
+
+TEST(Queue, older_job_that_fits_the_fleet_goes_first) {
+  // Otherwise small jobs would starve a big one for ever.
+  World world;
+  const std::string running = world.run();
+  const std::string big = world.submit({.name = "big", .pipeline = 2});
+  const std::string small = world.submit({.name = "small", .pipeline = 1});
+  world.tick();
+  EXPECT_EQ(world.state_of(big), Placing);
+  EXPECT_EQ(world.state_of(small), Queued);
+  EXPECT_EQ(world.reason_of(small), "waits behind job big");
+  world.tell(Cancel{1, running, "bob"});
+  world.stopped(running, 0);
+  world.tick();
+  EXPECT_EQ(world.state_of(small), Queued);
+  world.stopped(running, 1);
+  world.tick();
+  EXPECT_EQ(world.state_of(big), Preparing);
+}
+
+TEST(Queue, job_that_the_fleet_cannot_hold_stops_nobody) {
+  World world;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  const std::string huge = world.submit({.name = "huge", .pipeline = 4});
+  const std::string small = world.submit({.name = "small", .pipeline = 2});
+  EXPECT_EQ(world.state_of(huge), Placing);
+  EXPECT_EQ(world.reason_of(huge), "waits for 2 more cpu devices: 4 needed, 2 free");
+  world.tick();
+  EXPECT_EQ(world.state_of(small), Preparing);
+}
+
+}  // namespace
+}  // namespace penstock::coordinator

@@ -1,0 +1,204 @@
+// A small world around the core for tests: a clock, a store that says durable when told, and words for
+// events.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "coordinator/core/assignment/assignment.h"
+#include "coordinator/core/core.h"
+#include "plan/spec/parameters.h"
+
+namespace penstock::coordinator::testing {
+
+struct JobShape {
+  std::string name = "tiny";
+  int pipeline = 2;
+  int steps = 3;
+  std::string schedule = "1f1b";
+  int seed = 1;
+};
+
+inline std::string job_yaml(const JobShape& shape) {
+  return fmt::format(
+      "name: {}\n"
+      "model: {{vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, "
+      "num_key_value_heads: 1, intermediate_size: 16, max_position_embeddings: 8}}\n"
+      "data: {{source: /data/text.txt, sequence_length: 8}}\n"
+      "train: {{steps: {}, global_batch_size: 4, microbatch_size: 1, dtype: float32, seed: {}}}\n"
+      "parallel: {{pipeline: {}, schedule: {}}}\n",
+      shape.name, shape.steps, shape.seed, shape.pipeline, shape.schedule);
+}
+
+inline std::shared_ptr<const plan::JobSpec> job_spec(const JobShape& shape) {
+  auto spec = plan::parse_job_spec(job_yaml(shape));
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return std::make_shared<const plan::JobSpec>(*std::move(spec));
+}
+
+inline Registration registration(const std::string& worker, int64_t incarnation = 1, int devices = 1,
+                                 const std::string& host = "") {
+  Registration r;
+  r.worker = worker;
+  r.host_id = host.empty() ? "host-of-" + worker : host;
+  r.incarnation = incarnation;
+  r.pid = 1000;
+  for (int d = 0; d < devices; ++d) r.devices.push_back({"cpu", d, "test"});
+  return r;
+}
+
+class World {
+ public:
+  explicit World(Options options = {}) { state.options = options; }
+
+  // Applies the event and returns its commands; plans are answered and saves become durable at once unless
+  // the fields below say otherwise. All commands are kept in `sent` too.
+  std::vector<Command> tell(Event event) {
+    std::vector<Command> commands = apply(state, std::move(event), now);
+    std::vector<Command> all = commands;
+    for (const Command& command : commands) {
+      sent.push_back(command);
+      if (const auto* save = std::get_if<Save>(&command)) {
+        saved = save->ticket;
+        for (const Write& write : save->writes) archive.apply(write);
+      }
+      if (const auto* plan = std::get_if<PlanAttempt>(&command); plan && plans_at_once) {
+        append(all, tell(AttemptPlanned{plan->job, plan->attempt, ok_status(), *plan_attempt(*plan->spec)}));
+      }
+    }
+    if (durable_at_once && saved > durable) append(all, make_durable());
+    return all;
+  }
+  std::vector<Command> make_durable() {
+    durable = saved;
+    return tell(StoreDurable{saved});
+  }
+  std::vector<Command> tick(Duration by = 100ms) {
+    now.time += by;
+    now.unix_ms += std::chrono::duration_cast<std::chrono::milliseconds>(by).count();
+    return tell(Tick{});
+  }
+
+  SessionId open(const Registration& r) {
+    const SessionId session = ++last_session;
+    tell(SessionOpened{session, r});
+    sessions[r.worker] = session;
+    incarnations[r.worker] = r.incarnation;
+    tick();
+    return session;
+  }
+  std::vector<Command> say(const std::string& worker, WorkerMessage message) {
+    return tell(SessionSaid{sessions.at(worker), std::move(message)});
+  }
+  std::string submit(const JobShape& shape, const std::string& request_id = "") {
+    for (const Command& command : tell(Submit{++last_reply, "ann", request_id, job_spec(shape)})) {
+      if (const auto* answer = std::get_if<AnswerSubmit>(&command)) {
+        EXPECT_TRUE(answer->outcome.ok()) << answer->outcome.status();
+        return answer->outcome.ok() ? answer->outcome->name : "";
+      }
+    }
+    return "";
+  }
+
+  const Job& job(const std::string& name) { return state.jobs.at(name); }
+  JobState state_of(const std::string& name) { return job(name).status.state; }
+  std::string reason_of(const std::string& name) { return job(name).status.reason; }
+
+  const RankPlacement& place_of(const std::string& name, int rank) {
+    return job(name).placed.at(static_cast<size_t>(rank));
+  }
+  AttemptKey key(const std::string& name, int rank) {
+    return {name, job(name).status.attempt, place_of(name, rank).incarnation};
+  }
+  std::vector<Command> ready(const std::string& name, int rank) {
+    return say(place_of(name, rank).worker, RankReady{key(name, rank), RankIndex(rank), 4000 + rank, "test"});
+  }
+  StepReport step_report(const std::string& name, int rank, int64_t step) {
+    StepReport report;
+    report.attempt = key(name, rank);
+    report.rank = RankIndex(rank);
+    report.step = step;
+    report.wall_seconds = 0.5;
+    report.wait_seconds = 0.125;
+    report.memory = {{"parameters", 100}, {"gradients", 50}};
+    if (rank == job(name).definition.ranks - 1) report.loss = 4.0 - 0.25 * static_cast<double>(step);
+    report.stages = {{StageIndex(rank), 0.010, 0.020, 0, 0, 2, 2}};
+    return report;
+  }
+  std::vector<Command> report(const std::string& name, int rank, int64_t step) {
+    return say(place_of(name, rank).worker, step_report(name, rank, step));
+  }
+  std::vector<Command> finish(const std::string& name, int rank) {
+    RankFinished finished{key(name, rank), RankIndex(rank), {}};
+    // The tests' ranks share the parameters out as a pack of cards.
+    const int ranks = job(name).definition.ranks;
+    const auto parameters = plan::model_parameters(job(name).spec->model);
+    for (size_t i = static_cast<size_t>(rank); i < parameters.size(); i += static_cast<size_t>(ranks)) {
+      finished.digests.push_back({static_cast<int32_t>(i), {static_cast<uint8_t>(i)}});
+    }
+    return say(place_of(name, rank).worker, std::move(finished));
+  }
+  std::vector<Command> stopped(const std::string& name, int rank) {
+    return say(place_of(name, rank).worker, ExecutorStopped{key(name, rank), RankIndex(rank)});
+  }
+  void all_ready(const std::string& name) {
+    for (int rank = 0; rank < job(name).definition.ranks; ++rank) ready(name, rank);
+  }
+  void all_report(const std::string& name, int64_t step) {
+    for (int rank = 0; rank < job(name).definition.ranks; ++rank) report(name, rank, step);
+  }
+  // A running job on fresh workers worker-0, worker-1, ...
+  std::string run(JobShape shape = {}) {
+    for (int w = 0; w < shape.pipeline; ++w) open(registration(fmt::format("worker-{}", w)));
+    const std::string name = submit(shape);
+    all_ready(name);
+    EXPECT_EQ(state_of(name), JobState::Running);
+    return name;
+  }
+
+  State state;
+  Now now{TimePoint{} + 1h, 1'700'000'000'000};
+  Archive archive;
+  bool durable_at_once = true;
+  bool plans_at_once = true;
+  std::vector<Command> sent;
+  Ticket saved = 0;
+  Ticket durable = 0;
+  std::map<std::string, SessionId> sessions;
+  std::map<std::string, int64_t> incarnations;
+  SessionId last_session = 0;
+  ReplyId last_reply = 0;
+
+ private:
+  static void append(std::vector<Command>& to, std::vector<Command> more) {
+    to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  }
+};
+
+template <typename T>
+std::vector<T> of(const std::vector<Command>& commands) {
+  std::vector<T> found;
+  for (const Command& command : commands) {
+    if (const T* one = std::get_if<T>(&command)) found.push_back(*one);
+  }
+  return found;
+}
+
+// Messages to one worker's current session, or to any when it is empty.
+template <typename T>
+std::vector<T> messages(const World& world, const std::vector<Command>& commands,
+                        const std::string& worker = "") {
+  std::vector<T> found;
+  for (const SendToWorker& send : of<SendToWorker>(commands)) {
+    if (!worker.empty() && send.session != world.sessions.at(worker)) continue;
+    if (const T* one = std::get_if<T>(&send.message)) found.push_back(*one);
+  }
+  return found;
+}
+
+}  // namespace penstock::coordinator::testing
