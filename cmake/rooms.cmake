@@ -27,7 +27,7 @@ penstock_room(worker/data USES base plan/spec)
 penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
-penstock_room(worker/telemetry USES base proto/codec)
+penstock_room(worker/telemetry USES base plan/schedule proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/telemetry)
@@ -56,5 +56,7 @@ penstock_room(client/commands USES base plan/spec plan/schedule plan/verificatio
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 
+# tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
+penstock_room(tests/fuzz USES base plan/spec plan/schedule plan/verification plan/interop proto/codec)
 penstock_room(tests/architecture USES base)
 penstock_room(tests/support USES base)

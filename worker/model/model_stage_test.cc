@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "plan/cost/memory.h"
+#include "plan/schedule/lowered.h"
 #include "worker/model/testing/sequential_run.h"
 
 namespace penstock::worker {
@@ -144,9 +146,22 @@ TEST_F(ModelStageTest, a_forward_that_comes_twice_in_a_step_is_an_error) {
   EXPECT_EQ(status.code(), StatusCode::kInternal);
 }
 
+TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
+  // Memory budgets are decided by the formulas of plan/cost before anything is allocated.
+  for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
+    for (const std::vector<plan::Item>& items : cut(job().model, counts)) {
+      EXPECT_EQ(ModelStage::slot_bytes(job(), items), plan::activation_slot_bytes(job(), items));
+      plan::RankProgram program;
+      program.buffers = {{StageIndex(0), 3}};
+      const auto predicted = plan::predict_memory(job(), {items}, program).value();
+      const ParameterStore store = ParameterStore::create(job().model, items).value();
+      EXPECT_EQ(store.parameter_bytes(), predicted.parameters);
+      EXPECT_EQ(store.gradient_bytes(), predicted.gradients);
+    }
+  }
+}
+
 TEST_F(ModelStageTest, a_slot_holds_exactly_the_listed_tensors) {
-  // plan/cost predicts these bytes by formula; memory budgets rest on it.
-  plan::JobSpec spec = job();
   const auto rounded = [](int64_t elements) { return (elements * 4 + 63) / 64 * 64; };
   const int64_t tokens = 42, hidden = 36, query = 36, key_value = 12, intermediate = 52, heads = 6;
   const int64_t embedding = rounded(tokens);
@@ -154,10 +169,10 @@ TEST_F(ModelStageTest, a_slot_holds_exactly_the_listed_tensors) {
                         2 * rounded(tokens * key_value) + rounded(tokens * heads) +
                         2 * rounded(tokens * intermediate);
   const int64_t head = rounded(tokens * hidden) + 3 * rounded(tokens);
-  const plan::Split split = cut(spec.model, {3, 3, 1});
-  EXPECT_EQ(ModelStage::slot_bytes(spec, split[0]), embedding + 2 * block);
-  EXPECT_EQ(ModelStage::slot_bytes(spec, split[1]), 3 * block);
-  EXPECT_EQ(ModelStage::slot_bytes(spec, split[2]), head);
+  const plan::Split split = cut(job().model, {3, 3, 1});
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[0]), embedding + 2 * block);
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[1]), 3 * block);
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[2]), head);
 }
 
 TEST_F(ModelStageTest, only_the_ends_of_the_model_ask_for_tokens) {
