@@ -31,9 +31,9 @@ penstock_room(worker/telemetry USES base plan/schedule proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/telemetry)
-penstock_room(worker/agent USES base base/metrics plan/spec plan/schedule plan/verification proto proto/codec worker/telemetry
+penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
-penstock_program(penstock-worker worker/main USES base worker/agent worker/executor LIBRARIES CLI11::CLI11)
+penstock_program(penstock-worker worker/main USES base base/metrics worker/agent worker/executor LIBRARIES CLI11::CLI11)
 
 # coordinator: one pure core, a controller around it.
 penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
@@ -41,7 +41,7 @@ penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verificati
 penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQLite3)
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
 penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry proto/codec)
-penstock_room(coordinator/rpc USES base plan/spec plan/schedule proto proto/codec coordinator/core coordinator/controller
+penstock_room(coordinator/rpc USES base base/metrics proto proto/codec coordinator/core coordinator/controller
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
 penstock_program(penstock-coordinator coordinator/main USES base base/metrics coordinator/core coordinator/store
   coordinator/telemetry coordinator/controller coordinator/rpc LIBRARIES CLI11::CLI11)

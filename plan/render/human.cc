@@ -31,6 +31,7 @@ std::string human_duration(double seconds) {
   if (!(seconds > 0)) return "0s";
   constexpr double kLongest = 1e9 * 86400;
   seconds = std::min(seconds, kLongest);
+  if (seconds < 0.00995) return fmt::format("{:.1f}ms", seconds * 1000);
   if (seconds < 0.9995) return fmt::format("{:.0f}ms", seconds * 1000);
   if (seconds < 9.95) {
     const auto tenths = std::llround(seconds * 10);

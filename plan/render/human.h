@@ -6,7 +6,7 @@
 
 namespace penstock::plan {
 
-// "350ms", "4.2s", "42s", "3m12s", "2h05m", "3d04h". Negative and not-a-number are "0s".
+// "1.5ms", "350ms", "4.2s", "42s", "3m12s", "2h05m", "3d04h". Negative and not-a-number are "0s".
 std::string human_duration(double seconds);
 
 // Binary units: "512B", "1.50KiB", "23.4MiB".

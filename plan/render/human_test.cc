@@ -8,7 +8,7 @@ namespace penstock::plan {
 namespace {
 
 TEST(HumanDuration, every_size_has_its_own_unit) {
-  EXPECT_EQ(human_duration(0.0004), "0ms");
+  EXPECT_EQ(human_duration(0.0015), "1.5ms");
   EXPECT_EQ(human_duration(0.35), "350ms");
   EXPECT_EQ(human_duration(4), "4s");
   EXPECT_EQ(human_duration(4.25), "4.3s");

@@ -1,0 +1,94 @@
+// The commands of `penstock`: options in, exit code out. One file each; the command line fills in the
+// options.
+//
+// Results go to stdout, errors and progress to stderr. Exit codes: 0 done; 1 failed; 2 refused (bad options,
+// a job file with problems, a thing that is not built yet). Commands that follow a job exit with its result:
+// 0 succeeded, 1 failed, 2 refused, 3 cancelled, 4 no progress.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace penstock::client {
+
+// Where the coordinator is; "": PENSTOCK_COORDINATOR, else 127.0.0.1:7070.
+struct ConnectionOptions {
+  std::string coordinator;
+};
+
+struct UpOptions {
+  std::optional<int> workers;  // default: the ranks of the job to run, else 4
+  std::optional<int> threads;
+  std::string device = "cpu";
+  std::string state = ".penstock";
+  int coordinator_port = 0;  // 0: a free one
+  std::string run;           // job file; "": serve until interrupted
+  std::string output = "text";
+};
+int up(const UpOptions& options);
+
+struct SubmitOptions {
+  ConnectionOptions connection;
+  std::string file;
+  bool follow = false;
+  bool dry_run = false;
+};
+int submit(const SubmitOptions& options);
+
+struct GetOptions {
+  ConnectionOptions connection;
+  std::string kind;  // jobs | workers | job | worker
+  std::string name;  // "": all of them
+  std::string output = "table";
+  bool watch = false;
+};
+int get(const GetOptions& options);
+
+struct DescribeOptions {
+  ConnectionOptions connection;
+  std::string kind;  // job | worker
+  std::string name;
+};
+int describe(const DescribeOptions& options);
+
+struct JobOptions {
+  ConnectionOptions connection;
+  std::string name;
+};
+int watch(const JobOptions& options);
+int cancel(const JobOptions& options);
+
+struct LogsOptions {
+  ConnectionOptions connection;
+  std::string name;
+  int rank = -1;  // -1: all
+  bool follow = false;
+};
+int logs(const LogsOptions& options);
+
+struct ScheduleOptions {
+  std::string name;
+  std::optional<int> pipeline;
+  std::optional<int> microbatches;
+  int stages_per_rank = 1;
+  std::string costs = "1,1,1";  // F,I,W[,PAIR]
+  std::string latency = "0";
+  std::string timeline = "earliest";
+  std::string output = "text";
+  std::vector<std::string> not_built;  // options given that belong to later pieces
+};
+int schedule(const ScheduleOptions& options);
+std::vector<std::string> known_schedules();  // names that this version builds
+
+struct VerifyOptions {
+  std::string file;
+  std::string format = "auto";
+  std::string output = "text";
+};
+int verify(const VerifyOptions& options);
+
+// For what the design names and a later piece brings. Exit code 2.
+int not_built_yet(const std::string& what);
+
+}  // namespace penstock::client

@@ -1,0 +1,332 @@
+#include "client/connection/coordinator.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/random.h>
+
+#include <array>
+#include <cstdlib>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "client/present/job_words.h"
+#include "penstock/v1/jobs.grpc.pb.h"
+#include "penstock/v1/workers.grpc.pb.h"
+
+namespace penstock::client {
+namespace {
+
+constexpr Duration kCallDeadline = 10s;
+constexpr Duration kStreamDeadline = 24h;
+constexpr int kMessageBytesMax = 64 << 20;  // a job with the losses of millions of steps
+constexpr int kSubmitTries = 3;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// A name that the service may show, not an identity that it may trust.
+std::string principal_of_this_user() {
+  for (const char* name : {"PENSTOCK_PRINCIPAL", "USER"}) {
+    if (std::string value = environment(name); !value.empty() && value.size() <= 64) return value;
+  }
+  return "anonymous";
+}
+
+std::string random_request_id() {
+  std::array<uint8_t, 16> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return "";
+  std::string id;
+  for (const uint8_t byte : bytes) id += fmt::format("{:02x}", byte);
+  return id;
+}
+
+std::shared_ptr<grpc::Channel> open_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a coordinator is never behind the site's web proxy
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void set_deadline(grpc::ClientContext& context, Duration from_now) {
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::duration_cast<std::chrono::system_clock::duration>(from_now));
+}
+
+StatusCode code_of(const grpc::Status& status) {
+  return static_cast<StatusCode>(status.error_code());
+}
+
+// The coordinator may come back from these; any other end of a stream is final.
+bool may_come_back(StatusCode code) {
+  return code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded;
+}
+
+// Log lines of a stream that is subscribed again begin at the oldest one kept. Remembers what was seen: the
+// newest time, and the lines of that millisecond.
+class SeenLines {
+ public:
+  bool is_new(const v1::LogLine& line) {
+    if (line.unix_ms() < newest_ms_ && replaying_) return false;
+    if (line.unix_ms() > newest_ms_) {
+      newest_ms_ = line.unix_ms();
+      at_newest_.clear();
+    }
+    const bool inserted = at_newest_.emplace(line.rank(), line.text()).second;
+    return inserted || !replaying_;
+  }
+  void subscribed_again() { replaying_ = true; }
+
+ private:
+  int64_t newest_ms_ = 0;
+  bool replaying_ = false;
+  std::set<std::tuple<int32_t, std::string>> at_newest_;
+};
+
+}  // namespace
+
+std::string coordinator_address(const std::string& from_command_line) {
+  if (!from_command_line.empty()) return from_command_line;
+  const std::string set = environment("PENSTOCK_COORDINATOR");
+  return set.empty() ? kDefaultCoordinator : set;
+}
+
+struct Coordinator::Stubs {
+  explicit Stubs(const std::shared_ptr<grpc::Channel>& channel)
+      : jobs(v1::Jobs::NewStub(channel)), workers(v1::Workers::NewStub(channel)) {}
+
+  std::unique_ptr<v1::Jobs::Stub> jobs;
+  std::unique_ptr<v1::Workers::Stub> workers;
+};
+
+// The context of the one stream in progress, reachable by stop() while it lives.
+class Coordinator::RunningStream {
+ public:
+  explicit RunningStream(Coordinator& owner) : owner_(owner) {
+    set_deadline(context, kStreamDeadline);
+    const std::lock_guard lock(owner_.mutex_);
+    owner_.running_ = this;
+    if (owner_.stopped_) context.TryCancel();
+  }
+  ~RunningStream() {
+    const std::lock_guard lock(owner_.mutex_);
+    owner_.running_ = nullptr;
+  }
+
+  grpc::ClientContext context;
+
+ private:
+  Coordinator& owner_;
+};
+
+StatusOr<std::unique_ptr<Coordinator>> Coordinator::at(const std::string& address,
+                                                       const StreamPolicy& policy) {
+  const size_t colon = address.rfind(':');
+  const bool named = colon != std::string::npos && colon > 0 && colon + 1 < address.size();
+  if (!named || address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    return invalid_argument("coordinator: expected HOST:PORT such as {}, found \"{}\"", kDefaultCoordinator,
+                            address);
+  }
+  // gRPC logs every failed connection; the error that this client prints says more.
+  setenv("GRPC_VERBOSITY", "NONE", 0);
+  return std::unique_ptr<Coordinator>(new Coordinator(address, policy));
+}
+
+Coordinator::Coordinator(std::string address, const StreamPolicy& policy)
+    : address_(std::move(address)),
+      policy_(policy),
+      principal_(principal_of_this_user()),
+      stubs_(std::make_unique<Stubs>(open_channel(address_))) {}
+
+Coordinator::~Coordinator() = default;
+
+Status Coordinator::explained(StatusCode code, const std::string& text) const {
+  switch (code) {
+    case StatusCode::kOk:
+      return ok_status();
+    case StatusCode::kUnavailable:
+      return unavailable(
+          "no coordinator answers at {} ({}); start one with `penstock up`, or name it with --coordinator "
+          "HOST:PORT "
+          "or PENSTOCK_COORDINATOR",
+          address_, text);
+    case StatusCode::kDeadlineExceeded:
+      return deadline_exceeded("the coordinator at {} did not answer in time ({}); see its log", address_,
+                               text);
+    case StatusCode::kUnimplemented:
+      return unimplemented("the coordinator at {} does not know this call ({}); is it an older one?",
+                           address_, text);
+    default:
+      return Status(code, text);
+  }
+}
+
+namespace {
+
+// One unary call with a caller and a deadline.
+template <typename Request, typename Response, typename Stub>
+grpc::Status call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                  const Request& request, Response& response) {
+  grpc::ClientContext context;
+  set_deadline(context, kCallDeadline);
+  return (stub.*method)(&context, request, &response);
+}
+
+}  // namespace
+
+StatusOr<v1::SubmitResponse> Coordinator::submit(const Submission& submission) {
+  v1::SubmitRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_spec_yaml(submission.spec_yaml);
+  request.set_request_id(random_request_id());
+  request.set_dry_run(submission.dry_run);
+  v1::SubmitResponse response;
+  grpc::Status status;
+  // Without an id a second try could queue the job twice.
+  const int tries = request.request_id().empty() ? 1 : kSubmitTries;
+  for (int i = 0; i < tries; ++i) {
+    if (i > 0 && !pause_unless_stopped()) break;
+    status = call(*stubs_->jobs, &v1::Jobs::Stub::Submit, request, response);
+    if (!may_come_back(code_of(status))) break;
+  }
+  if (!status.ok()) return explained(code_of(status), status.error_message());
+  return response;
+}
+
+StatusOr<v1::Job> Coordinator::job(const std::string& name, Losses losses) {
+  v1::GetJobRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(name);
+  request.set_include_losses(losses == Losses::Include);
+  v1::Job response;
+  const grpc::Status status = call(*stubs_->jobs, &v1::Jobs::Stub::Get, request, response);
+  if (!status.ok()) return explained(code_of(status), status.error_message());
+  return response;
+}
+
+StatusOr<std::vector<v1::Job>> Coordinator::jobs() {
+  v1::ListJobsRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  v1::ListJobsResponse response;
+  const grpc::Status status = call(*stubs_->jobs, &v1::Jobs::Stub::List, request, response);
+  if (!status.ok()) return explained(code_of(status), status.error_message());
+  return std::vector<v1::Job>(response.jobs().begin(), response.jobs().end());
+}
+
+StatusOr<std::vector<v1::Worker>> Coordinator::workers() {
+  v1::ListWorkersRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  v1::ListWorkersResponse response;
+  const grpc::Status status = call(*stubs_->workers, &v1::Workers::Stub::List, request, response);
+  if (!status.ok()) return explained(code_of(status), status.error_message());
+  return std::vector<v1::Worker>(response.workers().begin(), response.workers().end());
+}
+
+StatusOr<v1::JobState> Coordinator::cancel(const std::string& name) {
+  v1::CancelJobRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(name);
+  v1::CancelJobResponse response;
+  const grpc::Status status = call(*stubs_->jobs, &v1::Jobs::Stub::Cancel, request, response);
+  if (!status.ok()) return explained(code_of(status), status.error_message());
+  return response.state();
+}
+
+StatusOr<v1::Job> Coordinator::watch(const std::string& name, const std::function<void(const v1::Job&)>& see,
+                                     const std::function<void(const Status&)>& away) {
+  v1::WatchJobRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(name);
+  v1::Job job;
+  const auto subscribe = [&] {
+    RunningStream stream(*this);
+    Subscription result;
+    const auto reader = stubs_->jobs->Watch(&stream.context, request);
+    while (reader->Read(&job)) {
+      result.answered = true;
+      see(job);
+    }
+    const grpc::Status status = reader->Finish();
+    result.complete = result.answered && has_ended(job.state());
+    result.status = Status(code_of(status), status.error_message());
+    return result;
+  };
+  PENSTOCK_RETURN_IF_ERROR(keep_subscribed(subscribe, away));
+  return job;
+}
+
+Status Coordinator::logs(const LogSelection& selection, const std::function<void(const v1::LogLine&)>& see,
+                         const std::function<void(const Status&)>& away) {
+  v1::LogsRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(selection.job);
+  if (selection.rank >= 0) request.set_rank(selection.rank);
+  request.set_follow(selection.follow);
+  SeenLines seen;
+  const auto subscribe = [&] {
+    RunningStream stream(*this);
+    Subscription result;
+    v1::LogLine line;
+    const auto reader = stubs_->jobs->Logs(&stream.context, request);
+    while (reader->Read(&line)) {
+      result.answered = true;
+      if (seen.is_new(line)) see(line);
+    }
+    const grpc::Status status = reader->Finish();
+    result.complete = status.ok();
+    result.status = Status(code_of(status), status.error_message());
+    seen.subscribed_again();
+    return result;
+  };
+  return keep_subscribed(subscribe, away);
+}
+
+Status Coordinator::keep_subscribed(const std::function<Subscription()>& subscribe,
+                                    const std::function<void(const Status&)>& away) {
+  const SystemClock clock;
+  bool ever_answered = false;
+  bool away_told = false;
+  TimePoint last_answer = clock.now();
+  while (true) {
+    const Subscription subscription = subscribe();
+    if (subscription.complete) return ok_status();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) return cancelled("stopped");
+    }
+    if (subscription.answered) {
+      ever_answered = true;
+      away_told = false;
+      last_answer = clock.now();
+    }
+    // A stream that ends well before the job has: the coordinator is going down in good order.
+    const StatusCode code = subscription.status.ok() ? StatusCode::kUnavailable : subscription.status.code();
+    const std::string text =
+        subscription.status.ok() ? std::string("it ended the stream") : message(subscription.status);
+    if (!ever_answered || !may_come_back(code) || clock.now() - last_answer > policy_.away_max) {
+      return explained(code, text);
+    }
+    if (code == StatusCode::kUnavailable && !std::exchange(away_told, true)) away(explained(code, text));
+    if (!pause_unless_stopped()) return cancelled("stopped");
+  }
+}
+
+bool Coordinator::pause_unless_stopped() {
+  std::unique_lock lock(mutex_);
+  return !stop_called_.wait_for(lock, policy_.retry_pause, [&] { return stopped_; });
+}
+
+void Coordinator::stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  if (running_ != nullptr) running_->context.TryCancel();
+  stop_called_.notify_all();
+}
+
+}  // namespace penstock::client

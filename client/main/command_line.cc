@@ -1,0 +1,181 @@
+#include "client/main/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "client/commands/commands.h"
+#include "client/main/help.h"
+
+namespace penstock::client {
+namespace {
+
+constexpr int kExitUsage = 2;
+
+// A command's options live as long as the parser that fills them in; its result is read once it has run.
+using Result = int;
+
+template <typename Options>
+CLI::App* add_command(CLI::App& app, const Help& help, Result& result, int (*run)(const Options&),
+                      const std::function<void(CLI::App&, Options&)>& declare) {
+  CLI::App* command = app.add_subcommand(help.name, help.summary);
+  command->footer(help.examples);
+  const auto options = std::make_shared<Options>();
+  declare(*command, *options);
+  command->callback([options, run, &result] { result = run(*options); });
+  return command;
+}
+
+void add_connection(CLI::App& command, ConnectionOptions& options) {
+  command.add_option("--coordinator", options.coordinator,
+                     "HOST:PORT (default: PENSTOCK_COORDINATOR, else 127.0.0.1:7070)");
+}
+
+void declare_up(CLI::App& command, UpOptions& options) {
+  command
+      .add_option("--workers", options.workers,
+                  "Worker daemons (default: the ranks of the job to run, else 4)")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--threads", options.threads, "Compute threads of a worker, where the job does not say")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--device", options.device, "What the ranks compute on")
+      ->check(CLI::IsMember({"cpu", "cuda", "emulated"}))
+      ->capture_default_str();
+  command.add_option("--state", options.state, "Folder of the service's state and logs")
+      ->capture_default_str();
+  command
+      .add_option("--coordinator-port", options.coordinator_port,
+                  "Port of the coordinator (default: a free one)")
+      ->check(CLI::Range(0, 65535));
+  command.add_option("--run", options.run,
+                     "Submit this job file, follow it, stop everything, exit with its result");
+  command.add_option("-o,--output", options.output, "text, or json: one line last on stdout")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+void declare_submit(CLI::App& command, SubmitOptions& options) {
+  command.add_option("file", options.file, "Job file (YAML)")->required();
+  command.add_flag("--follow", options.follow, "Show progress until the job has ended; exit with its result");
+  command.add_flag("--dry-run", options.dry_run, "Check only; queue nothing");
+  add_connection(command, options.connection);
+}
+
+void declare_get(CLI::App& command, GetOptions& options) {
+  command.add_option("kind", options.kind, "jobs, workers, job NAME or worker NAME")
+      ->required()
+      ->check(CLI::IsMember({"jobs", "workers", "job", "worker"}));
+  command.add_option("name", options.name, "Only this one");
+  command.add_option("-o,--output", options.output, "Format")
+      ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}))
+      ->capture_default_str();
+  command.add_flag("-w,--watch", options.watch, "Go on, and print what changes");
+  add_connection(command, options.connection);
+}
+
+void declare_describe(CLI::App& command, DescribeOptions& options) {
+  command.add_option("kind", options.kind, "job or worker")
+      ->required()
+      ->check(CLI::IsMember({"job", "worker"}));
+  command.add_option("name", options.name, "Its name")->required();
+  add_connection(command, options.connection);
+}
+
+void declare_job(CLI::App& command, JobOptions& options) {
+  command.add_option("job", options.name, "Name of the job")->required();
+  add_connection(command, options.connection);
+}
+
+void declare_logs(CLI::App& command, LogsOptions& options) {
+  command.add_option("job", options.name, "Name of the job")->required();
+  command.add_option("--rank", options.rank, "Only this rank")->check(CLI::Range(0, 65535));
+  command.add_flag("-f,--follow", options.follow, "Go on until the job has ended");
+  add_connection(command, options.connection);
+}
+
+// Options of `schedule` that are designed and come with later pieces: known, so that they are refused by
+// name.
+constexpr std::array kLaterScheduleOptions = {
+    "--memory-limit",   "--memory-deltas", "--stage-costs",          "--bandwidth",    "--contention",
+    "--search-seconds", "--extra-warmup",  "--bytes-per-activation", "--static-bytes", "--memory-budget"};
+
+void declare_schedule(CLI::App& command, ScheduleOptions& options) {
+  command.add_option("name", options.name, "Schedule: " + schedule_names_text() + ", or file:PATH")
+      ->required();
+  command.add_option("-p,--pipeline", options.pipeline, "Ranks");
+  command.add_option("-m,--microbatches", options.microbatches, "Microbatches of a step");
+  command.add_option("-s,--stages-per-rank", options.stages_per_rank, "Stages on a rank")
+      ->capture_default_str();
+  command
+      .add_option("--costs", options.costs,
+                  "F,I,W[,PAIR]: time of a forward, input gradient, weight gradient")
+      ->capture_default_str();
+  command.add_option("--latency", options.latency, "Added to every transfer between ranks")
+      ->capture_default_str();
+  command.add_option("--timeline", options.timeline, "When actions start")
+      ->check(CLI::IsMember({"earliest", "aligned"}))
+      ->capture_default_str();
+  command.add_option("-o,--output", options.output, "Format: text or json")
+      ->check(CLI::IsMember({"text", "json", "svg", "perfetto", "torch-csv", "torch-csv-comms"}))
+      ->capture_default_str();
+  for (const char* name : kLaterScheduleOptions) {
+    command
+        .add_option_function<std::string>(
+            name, [&options, name](const std::string&) { options.not_built.emplace_back(name); }, "")
+        ->group("");
+  }
+}
+
+void declare_verify(CLI::App& command, VerifyOptions& options) {
+  command.add_option("file", options.file, "Program, as `penstock schedule -o json` prints it")->required();
+  command.add_option("--format", options.format, "Format of the file")
+      ->check(CLI::IsMember({"auto", "json", "torch-csv", "torch-csv-comms"}))
+      ->capture_default_str();
+  command.add_option("-o,--output", options.output, "Format of the verdict")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+// Commands of the design that later pieces bring: known, so that they are refused by name.
+void add_later_commands(CLI::App& app, Result& result) {
+  for (const char* name : {"pause", "resume", "drain", "uncordon", "curves", "trace", "plan", "rebalance",
+                           "checkpoint", "diagnose", "partition", "fit", "layout"}) {
+    CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
+    command->allow_extras();
+    command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });
+  }
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Penstock trains Transformers through a pipeline of workers, as a service.", "penstock");
+  app.footer(overview_examples());
+  app.set_version_flag("--version", "penstock 0.1.0");
+  app.require_subcommand(1);
+  app.fallthrough(false);
+
+  Result result = 0;
+  add_command<UpOptions>(app, help_of_up(), result, up, declare_up);
+  add_command<SubmitOptions>(app, help_of_submit(), result, submit, declare_submit);
+  add_command<GetOptions>(app, help_of_get(), result, get, declare_get);
+  add_command<DescribeOptions>(app, help_of_describe(), result, describe, declare_describe);
+  add_command<JobOptions>(app, help_of_watch(), result, watch, declare_job);
+  add_command<LogsOptions>(app, help_of_logs(), result, logs, declare_logs);
+  add_command<JobOptions>(app, help_of_cancel(), result, cancel, declare_job);
+  add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
+  add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
+  add_later_commands(app, result);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& failure) {
+    return app.exit(failure) == 0 ? 0 : kExitUsage;
+  }
+  return result;
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,95 @@
+#include "client/main/help.h"
+
+#include "client/commands/commands.h"
+
+namespace penstock::client {
+
+Help help_of_up() {
+  return {"up", "Run a coordinator and workers on this machine, in the foreground",
+          "Examples:\n"
+          "  penstock up --workers 4                      serve until Ctrl-C; prints the address\n"
+          "  penstock up --coordinator-port 7070          where the other commands look by default\n"
+          "  penstock up --run job.yaml                   train one job, stop, exit with its result\n"
+          "  penstock up --run job.yaml -o json           the same, ended by one line of JSON on stdout\n"};
+}
+
+Help help_of_submit() {
+  return {"submit", "Hand a job to the service",
+          "Examples:\n"
+          "  penstock submit job.yaml                     queue it; relative data paths are the job file's "
+          "neighbours\n"
+          "  penstock submit job.yaml --follow            show progress; exits 0 succeeded, 1 failed, 2 "
+          "refused,\n"
+          "                                               3 cancelled, 4 no progress\n"
+          "  penstock submit job.yaml --dry-run           check only\n"};
+}
+
+Help help_of_get() {
+  return {"get", "List jobs or workers",
+          "Examples:\n"
+          "  penstock get jobs                            one row a job\n"
+          "  penstock get jobs -o wide -w                 with the reason of each state, and go on\n"
+          "  penstock get job quickstart -o json          for programs\n"
+          "  penstock get workers -o yaml\n"};
+}
+
+Help help_of_describe() {
+  return {"describe", "Everything about one job or worker",
+          "Examples:\n"
+          "  penstock describe job quickstart             state and reason, stages, events\n"
+          "  penstock describe worker worker-0\n"};
+}
+
+Help help_of_watch() {
+  return {"watch", "Progress of a job: step, loss, tokens/s, ETA, and how busy each stage is",
+          "Examples:\n"
+          "  penstock watch quickstart                    until it has ended; exits with its result\n"
+          "  penstock watch quickstart | tee progress.txt plain lines, off a terminal\n"};
+}
+
+Help help_of_logs() {
+  return {"logs", "Log lines of a job's ranks",
+          "Examples:\n"
+          "  penstock logs quickstart                     what is kept, of all ranks\n"
+          "  penstock logs quickstart --rank 3 -f         one rank, and go on\n"};
+}
+
+Help help_of_cancel() {
+  return {"cancel", "Stop a job for good",
+          "Examples:\n"
+          "  penstock cancel quickstart\n"};
+}
+
+Help help_of_schedule() {
+  return {"schedule", "Draw a pipeline schedule and its figures; needs no coordinator",
+          "Examples:\n"
+          "  penstock schedule 1f1b -p 4 -m 8\n"
+          "  penstock schedule interleaved-1f1b -p 4 -m 8 -s 2 --timeline aligned -o json\n"
+          "  penstock schedule gpipe -p 4 -m 8 --costs 1,1.2,0.9 --latency 0.1\n"
+          "  penstock schedule file:mine.json             a program of your own\n"};
+}
+
+Help help_of_verify() {
+  return {"verify", "Prove that a program may run; exits 0 valid, 1 invalid with the reason",
+          "Examples:\n"
+          "  penstock schedule 1f1b -p 4 -m 8 -o json > mine.json\n"
+          "  penstock verify mine.json\n"
+          "  penstock verify mine.json -o json\n"};
+}
+
+std::string overview_examples() {
+  return "Examples:\n"
+         "  penstock up --workers 4 --coordinator-port 7070\n"
+         "  penstock submit job.yaml --follow\n"
+         "  penstock schedule interleaved-1f1b -p 4 -m 8 -s 2\n"
+         "\n"
+         "penstock COMMAND --help shows the options of each.\n";
+}
+
+std::string schedule_names_text() {
+  std::string text;
+  for (const std::string& name : known_schedules()) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,27 @@
+// What `--help` says beyond the options: a summary and examples for every command.
+#pragma once
+
+#include <string>
+
+namespace penstock::client {
+
+struct Help {
+  const char* name;
+  const char* summary;
+  const char* examples;
+};
+
+Help help_of_up();
+Help help_of_submit();
+Help help_of_get();
+Help help_of_describe();
+Help help_of_watch();
+Help help_of_logs();
+Help help_of_cancel();
+Help help_of_schedule();
+Help help_of_verify();
+
+std::string overview_examples();
+std::string schedule_names_text();  // those that this version builds, separated by commas
+
+}  // namespace penstock::client

@@ -1,0 +1,170 @@
+// The built binary, for the commands that need no coordinator.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace penstock::client {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+struct Ran {
+  int exit_code = -1;
+  std::string out;
+  std::string error;
+};
+
+class Offline : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "penstock_offline_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string contents(const std::string& name) const {
+    std::ifstream file(path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name), std::ios::binary) << text;
+  }
+
+  Ran penstock(const std::string& arguments) const {
+    const std::string command = "cd '" + folder_ + "' && '" PENSTOCK_BINARY_DIR "/bin/penstock' " +
+                                arguments + " > out.txt 2> error.txt < /dev/null";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents("out.txt"), contents("error.txt")};
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(Offline, the_published_interleaved_schedule_has_its_published_figures) {
+  const Ran ran = penstock("schedule interleaved-1f1b -p 4 -m 8 -s 2 --timeline aligned -o json");
+  ASSERT_EQ(ran.exit_code, 0) << ran.error;
+  EXPECT_EQ(ran.error, "");
+  const Json json = Json::parse(ran.out);
+  EXPECT_EQ(json["slots"], 57);
+  EXPECT_EQ(json["empty_slots"], 36);
+  EXPECT_EQ(json["peak_activations"], Json({11, 9, 7, 5}));
+  EXPECT_EQ(json["payload_slots"], Json({8, 8, 7, 5, 4, 4, 3, 1}));
+  EXPECT_EQ(json["loss_rank"], 3);
+  EXPECT_EQ(json["handoffs"], Json::parse(R"({"local": 0, "hidden": 59, "exposed": 53})"));
+}
+
+TEST_F(Offline, what_schedule_prints_verify_accepts_and_schedule_reads_back) {
+  write("mine.json", penstock("schedule 1f1b -p 3 -m 4 -o json").out);
+  const Ran verified = penstock("verify mine.json");
+  EXPECT_EQ(verified.exit_code, 0) << verified.error;
+  EXPECT_THAT(verified.out, HasSubstr("mine.json: valid; payload slots 3,2,1"));
+
+  const Ran again = penstock("schedule file:mine.json -o json");
+  ASSERT_EQ(again.exit_code, 0) << again.error;
+  EXPECT_EQ(Json::parse(again.out)["actions"], Json::parse(contents("mine.json"))["actions"]);
+  EXPECT_EQ(Json::parse(again.out)["schedule"], "file:mine.json");
+}
+
+TEST_F(Offline, two_swapped_actions_are_refused_with_rank_position_action_and_rule) {
+  Json json = Json::parse(penstock("schedule interleaved-1f1b -p 4 -m 8 -s 2 -o json").out);
+  std::swap(json["actions"][3][4], json["actions"][3][5]);  // 7F0 and 7B0
+  write("swapped.json", json.dump());
+
+  const Ran text = penstock("verify swapped.json");
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_THAT(text.error, HasSubstr("order"));
+  EXPECT_THAT(text.error, HasSubstr("rank 3"));
+  EXPECT_THAT(text.error, HasSubstr("7B0"));
+
+  const Ran machine = penstock("verify swapped.json -o json");
+  EXPECT_EQ(machine.exit_code, 1);
+  const Json verdict = Json::parse(machine.out);
+  EXPECT_EQ(verdict["valid"], false);
+  const Json& first = verdict["violations"][0];
+  EXPECT_EQ(first["rule"], "order");
+  EXPECT_EQ(first["rank"], 3);
+  EXPECT_EQ(first["position"], 4);
+  EXPECT_EQ(first["action"], "7B0");
+
+  // What may not run is not drawn either.
+  EXPECT_EQ(penstock("schedule file:swapped.json").exit_code, 2);
+}
+
+TEST_F(Offline, a_file_that_is_no_program_is_invalid_and_named) {
+  write("broken.json", "{\"ranks\": 2");
+  const Ran broken = penstock("verify broken.json");
+  EXPECT_EQ(broken.exit_code, 1);
+  EXPECT_THAT(broken.error, HasSubstr("broken.json: not JSON"));
+  const Ran missing = penstock("verify missing.json");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.error, HasSubstr("missing.json: cannot open it"));
+}
+
+TEST_F(Offline, without_a_terminal_the_drawing_still_has_a_bounded_width) {
+  const Ran ran = penstock("schedule gpipe -p 2 -m 2");
+  ASSERT_EQ(ran.exit_code, 0) << ran.error;
+  EXPECT_THAT(ran.out, HasSubstr("rank 0 |0F0|0F1|"));
+  EXPECT_THAT(ran.out, HasSubstr("makespan        9 "));
+}
+
+TEST_F(Offline, bad_requests_are_refused_with_the_field_and_exit_code_two) {
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    const Ran ran = penstock(arguments);
+    EXPECT_EQ(ran.exit_code, 2) << arguments;
+    EXPECT_THAT(ran.error, HasSubstr(why)) << arguments;
+    EXPECT_EQ(ran.out, "") << arguments;
+  };
+  refused("schedule 1f1c -p 4 -m 8", "1f1b");
+  refused("schedule 1f1b -m 8", "--pipeline");
+  refused("schedule 1f1b -p 4", "--microbatches");
+  refused("schedule 1f1b -p 0 -m 8", "ranks");
+  refused("schedule 1f1b -p 4 -m 8 --costs 1,x,1", "x");
+  refused("schedule 1f1b -p 4 -m 8 --nonsense", "--nonsense");
+  refused("schedule zb-h1 -p 4 -m 8", "not built yet");
+  refused("schedule 1f1b -p 4 -m 8 --memory-limit 4", "--memory-limit: designed, and not built yet");
+  refused("schedule 1f1b -p 4 -m 8 -o perfetto", "not built yet");
+  refused("plan job.yaml --profile x", "penstock plan: designed, and not built yet");
+}
+
+TEST_F(Offline, every_command_helps_with_examples) {
+  for (const char* command :
+       {"up", "submit", "get", "describe", "watch", "logs", "cancel", "schedule", "verify"}) {
+    const Ran ran = penstock(std::string(command) + " --help");
+    EXPECT_EQ(ran.exit_code, 0) << command;
+    EXPECT_THAT(ran.out, HasSubstr("Examples:\n  penstock ")) << command;
+  }
+}
+
+TEST_F(Offline, a_job_file_with_problems_is_refused_before_anybody_is_asked) {
+  write("bad.yaml", "name: bad\nmodle: {}\n");
+  const Ran ran = penstock("submit bad.yaml --coordinator 127.0.0.1:1");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.error, HasSubstr("bad.yaml is refused:\n  line 1: model: "));
+  EXPECT_THAT(ran.error, HasSubstr("\n  line 2: modle: "));
+}
+
+TEST_F(Offline, an_absent_coordinator_is_named_with_what_to_do) {
+  const Ran ran = penstock("get jobs --coordinator 127.0.0.1:1");
+  EXPECT_EQ(ran.exit_code, 1);
+  EXPECT_THAT(ran.error, HasSubstr("penstock: no coordinator answers at 127.0.0.1:1 "));
+  EXPECT_THAT(ran.error, HasSubstr("penstock up"));
+  EXPECT_EQ(penstock("get jobs --coordinator nonsense").exit_code, 2);
+}
+
+}  // namespace
+}  // namespace penstock::client

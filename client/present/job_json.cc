@@ -1,0 +1,118 @@
+#include "client/present/job_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "client/present/job_words.h"
+
+namespace penstock::client {
+namespace {
+
+// JSON knows no infinity; a loss that is none is said as text, not hidden as null.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(shortest_decimal(value));
+}
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+Json stage_json(const v1::StageStatus& stage) {
+  Json json;
+  json["stage"] = stage.stage();
+  json["rank"] = stage.rank();
+  json["layers"] = Json::array();
+  for (const std::string& layer : stage.layers()) json["layers"].push_back(layer);
+  if (stage.has_forward_ms()) json["forward_ms"] = number(stage.forward_ms());
+  if (stage.has_backward_ms()) json["backward_ms"] = number(stage.backward_ms());
+  if (stage.has_wait_ms()) json["wait_ms"] = number(stage.wait_ms());
+  if (stage.has_memory_peak_bytes()) json["memory_peak_bytes"] = stage.memory_peak_bytes();
+  if (stage.has_memory_predicted_bytes()) json["memory_predicted_bytes"] = stage.memory_predicted_bytes();
+  return json;
+}
+
+// A scalar of JSON is a scalar of YAML: quoted text keeps its escapes.
+void write_yaml(const Json& json, int depth, std::string& out) {
+  const std::string indent(static_cast<size_t>(depth) * 2, ' ');
+  const auto write_value = [&](const Json& value) {
+    if (value.is_structured() && !value.empty()) {
+      out += "\n";
+      write_yaml(value, depth + 1, out);
+    } else {
+      out += " " + compact(value) + "\n";
+    }
+  };
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) {
+      out += indent + name + ":";
+      write_value(value);
+    }
+  } else if (json.is_array()) {
+    for (const Json& value : json) {
+      if (value.is_structured() && !value.empty()) {
+        std::string nested;
+        write_yaml(value, depth + 1, nested);
+        out += nested.replace(indent.size(), 2, "- ");
+      } else {
+        out += indent + "- " + compact(value) + "\n";
+      }
+    }
+  } else {
+    out += indent + compact(json) + "\n";
+  }
+}
+
+}  // namespace
+
+Json job_json(const v1::Job& job) {
+  Json json;
+  json["name"] = job.name();
+  json["state"] = name_of(job.state());
+  json["reason"] = job.reason();
+  json["weights_digest"] = text_or_null(job.weights_digest());
+  json["step"] = job.step();
+  json["loss"] = job.has_loss() ? number(job.loss()) : Json(nullptr);
+  json["tokens_per_second"] = job.has_tokens_per_second() ? number(job.tokens_per_second()) : Json(nullptr);
+  json["attempt"] = job.attempt();
+  json["stages"] = Json::array();
+  for (const v1::StageStatus& stage : job.stages()) json["stages"].push_back(stage_json(stage));
+  return json;
+}
+
+Json outcome_json(const v1::Job& job) {
+  Json json = job_json(job);
+  json["losses"] = Json::array();
+  for (const double loss : job.losses()) json["losses"].push_back(shortest_decimal(loss));
+  json["seconds"] = number(job.seconds());
+  return json;
+}
+
+Json worker_json(const v1::Worker& worker) {
+  Json json;
+  json["name"] = worker.name();
+  json["state"] = worker.state();
+  json["pid"] = worker.pid();
+  json["executor_pid"] = worker.executor_pid() > 0 ? Json(worker.executor_pid()) : Json(nullptr);
+  json["device"] = worker.device();
+  json["job"] = text_or_null(worker.job());
+  json["rank"] = worker.job().empty() || worker.rank() < 0 ? Json(nullptr) : Json(worker.rank());
+  return json;
+}
+
+std::string compact(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string indented(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string yaml(const Json& json) {
+  if (json.is_structured() && json.empty()) return compact(json) + "\n";
+  std::string out;
+  write_yaml(json, 0, out);
+  return out;
+}
+
+}  // namespace penstock::client

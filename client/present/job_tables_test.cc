@@ -1,0 +1,94 @@
+#include "client/present/job_tables.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock::client {
+namespace {
+
+constexpr int64_t kNow = 1'700'000'100'000;
+
+v1::Job job() {
+  v1::Job job;
+  job.set_name("quickstart");
+  job.set_state(v1::JOB_STATE_PLACING);
+  job.set_reason("waits for 2 more workers (2 of 4 free)");
+  job.set_steps(200);
+  job.set_schedule("1f1b");
+  job.set_ranks(4);
+  job.set_submitted_unix_ms(kNow - 12'300);
+  job.set_since_unix_ms(kNow - 12'000);
+  job.set_by("placement");
+  return job;
+}
+
+TEST(JobTable, what_is_not_known_is_a_dash) {
+  EXPECT_EQ(job_table({job()}, kNow, TableWidth::Narrow).text(),
+            "NAME         STATE      STEP   LOSS   TOKENS/S   AGE\n"
+            "quickstart   Placing   0/200      -          -   12s\n");
+}
+
+TEST(JobTable, wide_says_why_a_job_is_where_it_is) {
+  EXPECT_EQ(job_table({job()}, kNow, TableWidth::Wide).text(),
+            "NAME         STATE      STEP   LOSS   TOKENS/S   SCHEDULE   RANKS   ATTEMPT   AGE   REASON\n"
+            "quickstart   Placing   0/200      -          -   1f1b           4         0   12s   "
+            "waits for 2 more workers (2 of 4 free)\n");
+}
+
+TEST(WorkerTable, a_worker_says_which_rank_of_which_job_it_runs) {
+  v1::Worker busy;
+  busy.set_name("worker-0");
+  busy.set_state("assigned");
+  busy.set_device("cpu:0");
+  busy.set_job("quickstart");
+  busy.set_since_unix_ms(kNow - 3'700'000);
+  v1::Worker free;
+  free.set_name("worker-1");
+  free.set_state("free");
+  free.set_device("cpu:0");
+  free.set_rank(-1);
+  EXPECT_EQ(worker_table({busy, free}, kNow, TableWidth::Narrow).text(),
+            "NAME       STATE      DEVICE   JOB          RANK     AGE\n"
+            "worker-0   assigned   cpu:0    quickstart      0   1h01m\n"
+            "worker-1   free       cpu:0    -               -       -\n");
+}
+
+TEST(DescribeJob, shows_stages_and_events) {
+  v1::Job described = job();
+  v1::StageStatus* stage = described.add_stages();
+  stage->set_stage(1);
+  stage->set_rank(1);
+  stage->set_worker("worker-1");
+  for (const char* layer : {"embedding", "0", "1", "2", "head"}) stage->add_layers(layer);
+  stage->set_forward_ms(1.234);
+  stage->set_activation_slots(4);
+  stage->set_activation_slots_peak(3);
+  v1::JobEvent* event = described.add_events();
+  event->set_unix_ms(kNow - 5'000);
+  event->set_state(v1::JOB_STATE_QUEUED);
+  event->set_by("anna");
+  EXPECT_EQ(describe_job(described, kNow),
+            "Name:          quickstart\n"
+            "State:         Placing for 12s, by placement\n"
+            "Reason:        waits for 2 more workers (2 of 4 free)\n"
+            "Submitted:     12s ago\n"
+            "Schedule:      1f1b\n"
+            "Ranks:         4\n"
+            "Attempt:       0\n"
+            "Step:          0/200\n"
+            "Loss:          -\n"
+            "Tokens/s:      -\n"
+            "Run time:      0s\n"
+            "\n"
+            "Stages (times: median of the last step; memory: of the rank)\n"
+            "  STAGE   RANK   WORKER     LAYERS                F-MS   B-MS   WAIT-MS   BUSY   SLOTS   PEAK   "
+            "PREDICTED\n"
+            "      1      1   worker-1   embedding,0..2,head   1.23      -         -      -     3/4      -   "
+            "        -\n"
+            "\n"
+            "Events\n"
+            "  AGE   STATE    BY     REASON\n"
+            "   5s   Queued   anna   -\n");
+}
+
+}  // namespace
+}  // namespace penstock::client

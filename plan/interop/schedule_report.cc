@@ -1,0 +1,48 @@
+#include "plan/interop/schedule_report.h"
+
+#include <utility>
+
+namespace penstock::plan {
+namespace {
+
+struct Played {
+  Simulation simulation;
+  std::string note;
+};
+
+// The timeline that was asked for, or the earliest one with the reason why not.
+StatusOr<Played> play(const ComputeProgram& program, const SimulationCosts& costs, Timeline timeline) {
+  StatusOr<Simulation> simulation = simulate(program, costs, timeline);
+  if (simulation.ok()) return Played{*std::move(simulation), ""};
+  if (timeline == Timeline::Earliest || simulation.status().code() != StatusCode::kFailedPrecondition) {
+    return simulation.status();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(Simulation earliest, simulate(program, costs, Timeline::Earliest));
+  return Played{std::move(earliest), message(simulation.status())};
+}
+
+}  // namespace
+
+StatusOr<ScheduleReport> make_report(ComputeProgram program, const ReportRequest& request) {
+  ScheduleReport report;
+  PENSTOCK_ASSIGN_OR_RETURN(Played played,
+                            play(program, request.costs.for_stages(program.stages()), request.timeline));
+  report.simulation = std::move(played.simulation);
+  report.timeline_note = std::move(played.note);
+  report.scale = request.costs.scale;
+
+  const StageCosts slot{.forward = 1, .input_gradient = 1, .weight_gradient = 1};
+  PENSTOCK_ASSIGN_OR_RETURN(const Played table,
+                            play(program, uniform_costs(program.stages(), slot), Timeline::Aligned));
+  report.slots = table.simulation.makespan;
+  report.empty_slots = table.simulation.idle_total;
+
+  report.peak_activations = peak_activations_per_rank(program, true);
+  report.peak_activations_released_at_input_gradient = peak_activations_per_rank(program, false);
+  report.payload_slots = high_water_per_stage(program);
+  report.loss_rank = program.placement.back().front();
+  report.program = std::move(program);
+  return report;
+}
+
+}  // namespace penstock::plan
