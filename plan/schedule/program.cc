@@ -11,8 +11,9 @@ namespace {
 // its forward has started before its backward ends.
 class HeldForwards {
  public:
-  explicit HeldForwards(bool until_weight_gradient)
-      : split_end_(until_weight_gradient ? ActionKind::WeightGradient : ActionKind::InputGradient) {}
+  HeldForwards(const ComputeProgram& program, bool until_weight_gradient)
+      : forward_only_(program.forward_only),
+        split_end_(until_weight_gradient ? ActionKind::WeightGradient : ActionKind::InputGradient) {}
 
   template <typename Bucket>
   void run(const Action& action, Bucket&& bucket) {
@@ -29,9 +30,11 @@ class HeldForwards {
   }
 
   void take_if_last_backward(const Work& work, std::pair<int, int>& held_and_peak) const {
-    if (work.kind == ActionKind::Backward || work.kind == split_end_) --held_and_peak.first;
+    const bool ends = forward_only_ || work.kind == ActionKind::Backward || work.kind == split_end_;
+    if (ends) --held_and_peak.first;
   }
 
+  bool forward_only_;  // then nothing is kept for a backward
   ActionKind split_end_;
 };
 
@@ -88,7 +91,7 @@ std::vector<int> high_water_per_stage(const ComputeProgram& program) {
   std::vector<int> high_water(program.stages(), 0);
   for (const auto& actions : program.actions) {
     std::map<int, std::pair<int, int>> of_stage;
-    HeldForwards held(/*until_weight_gradient=*/true);
+    HeldForwards held(program, /*until_weight_gradient=*/true);
     for (const Action& action : actions) {
       held.run(
           action, [&](const Work& work) -> auto& { return of_stage[work.stage.value]; });
@@ -104,7 +107,7 @@ std::vector<int> peak_activations_per_rank(const ComputeProgram& program, bool u
   std::vector<int> peaks;
   for (const auto& actions : program.actions) {
     std::pair<int, int> held_and_peak;
-    HeldForwards held(until_weight_gradient);
+    HeldForwards held(program, until_weight_gradient);
     for (const Action& action : actions)
       held.run(
           action, [&](const Work&) -> auto& { return held_and_peak; });

@@ -50,7 +50,8 @@ std::vector<std::vector<RankIndex>> v_placement(int ranks);
 bool accumulates_in_microbatch_order(const ComputeProgram& program);
 
 // H_s per stage: the maximum over time of (forwards started - backwards finished), W being the backward's end
-// where it is split. Counted in program order on the rank that holds the stage; replicas report the larger.
+// where it is split, and F itself in a forward-only program. Counted in program order on the rank that holds
+// the stage; replicas report the larger.
 std::vector<int> high_water_per_stage(const ComputeProgram& program);
 
 // Most forwards held at once by each rank, over all of its stages, until B or W (`until_weight_gradient`) or

@@ -115,7 +115,8 @@ void RankChecker::execute() {
   for (position_ = 0; position_ < instructions.size() && !report_.is_full(); ++position_) {
     const InstructionKind kind = now().kind;
     const bool passes = kind == InstructionKind::Send || kind == InstructionKind::HandOff;
-    if (!passes && !(kind == InstructionKind::Compute && group_.expects_second)) close_group();
+    const bool completes_pair = kind == InstructionKind::Compute && group_.expects_second;
+    if (group_.expects_second ? !completes_pair : !passes) close_group();
     switch (kind) {
       case InstructionKind::AcquireActivation:
         acquire();
