@@ -232,15 +232,19 @@ void free_device(Device& device) {
 Census census_of(const Fleet& fleet) {
   Census census;
   for (const auto& [name, worker] : fleet.workers) {
-    for (const Device& device : worker.devices) {
-      if (!worker.is_open()) {
-        ++census.devices_lost;
-      } else if (worker.draining) {
-        ++census.devices_draining;
-      } else {
-        ++(device.use == DeviceUse::Free ? census.devices_free : census.devices_assigned);
-      }
+    if (!worker.is_open()) {
+      ++census.workers_lost;
+      continue;
     }
+    if (worker.draining) {
+      ++census.workers_draining;
+      continue;
+    }
+    const auto busy = std::count_if(worker.devices.begin(), worker.devices.end(),
+                                    [](const Device& device) { return device.use != DeviceUse::Free; });
+    ++(busy == 0 ? census.workers_free : census.workers_assigned);
+    census.devices_busy += busy;
+    census.devices_free += static_cast<int64_t>(worker.devices.size()) - busy;
   }
   return census;
 }

@@ -115,7 +115,7 @@ void hold(Device& device, const AttemptKey& attempt, RankIndex rank);
 void stop(Device& device, const std::string& reason, TimePoint time, TimePoint next_abort);
 void free_device(Device& device);
 
-Census census_of(const Fleet& fleet);  // fills the devices only
+Census census_of(const Fleet& fleet);  // fills workers and devices only
 
 // One view a device slot, by name and device.
 std::vector<WorkerView> worker_views(const Fleet& fleet);

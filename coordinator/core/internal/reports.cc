@@ -156,8 +156,8 @@ struct Said {
       job = nullptr;  // its result is in; how its process ended does not matter
       turn.refuse(Refusal::Duplicate);
     }
-    if (job) fail_rank(*job, report);
     if (dead && report.attempt.incarnation == worker.incarnation) release(report.attempt, report.rank);
+    if (job) fail_rank(*job, report);
   }
 
   // A signal is a cause; a rank's own word may only be an effect of another rank's death.

@@ -1,0 +1,350 @@
+#include "coordinator/store/internal/rows.h"
+
+#include <map>
+#include <utility>
+
+#include "base/text.h"
+
+namespace penstock::coordinator {
+namespace {
+
+constexpr const char* kTables = R"(
+CREATE TABLE jobs(
+  name TEXT PRIMARY KEY, request_id TEXT NOT NULL, principal TEXT NOT NULL, spec_yaml TEXT NOT NULL,
+  schedule TEXT NOT NULL, sequence INTEGER NOT NULL, submitted_unix_ms INTEGER NOT NULL, steps INTEGER NOT NULL,
+  tokens_per_step INTEGER NOT NULL, ranks INTEGER NOT NULL, stages INTEGER NOT NULL, microbatches INTEGER NOT NULL,
+  state TEXT NOT NULL, reason TEXT NOT NULL, by TEXT NOT NULL, since_unix_ms INTEGER NOT NULL,
+  attempt INTEGER NOT NULL, started_unix_ms INTEGER NOT NULL, step INTEGER NOT NULL, has_loss INTEGER NOT NULL,
+  loss REAL, tokens_per_second REAL, step_seconds REAL, weights_digest TEXT NOT NULL, exit_code INTEGER NOT NULL);
+CREATE TABLE events(
+  job TEXT NOT NULL, sequence INTEGER NOT NULL, unix_ms INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
+  by TEXT NOT NULL, PRIMARY KEY(job, sequence)) WITHOUT ROWID;
+CREATE TABLE losses(
+  job TEXT NOT NULL, step INTEGER NOT NULL, loss REAL, PRIMARY KEY(job, step)) WITHOUT ROWID;
+CREATE TABLE stages(
+  job TEXT NOT NULL, stage INTEGER NOT NULL, rank INTEGER NOT NULL, worker TEXT NOT NULL, layers TEXT NOT NULL,
+  forward_ms REAL, backward_ms REAL, wait_ms REAL, memory_peak_bytes INTEGER, memory_predicted_bytes INTEGER,
+  activation_slots INTEGER, activation_slots_peak INTEGER, busy_fraction REAL,
+  PRIMARY KEY(job, stage, rank)) WITHOUT ROWID;
+CREATE TABLE placements(
+  job TEXT NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL, worker TEXT NOT NULL,
+  incarnation INTEGER NOT NULL, device INTEGER NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
+)";
+
+constexpr const char* kPutStatus =
+    "UPDATE jobs SET state=?, reason=?, by=?, since_unix_ms=?, attempt=?, started_unix_ms=?, step=?, "
+    "has_loss=?, "
+    "loss=?, tokens_per_second=?, step_seconds=?, weights_digest=?, exit_code=? WHERE name=?";
+
+void bind_status(Statement& statement, const JobStatus& status) {
+  statement.bind(std::string(to_string(status.state)))
+      .bind(status.reason)
+      .bind(status.by)
+      .bind(status.since_unix_ms)
+      .bind(status.attempt)
+      .bind(status.started_unix_ms)
+      .bind(status.step)
+      .bind(int64_t{status.loss.has_value()})
+      .bind(status.loss)
+      .bind(status.tokens_per_second)
+      .bind(status.step_seconds)
+      .bind(status.weights_digest)
+      .bind(int64_t{status.exit_code});
+}
+
+StatusOr<JobState> read_state(Statement& row) {
+  const std::string text = row.text();
+  const std::optional<JobState> state = parse_job_state(text);
+  if (!state) return data_loss("state: expected one of a job's, found \"{}\"", text);
+  return *state;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+struct Writer {
+  Database& database;
+
+  StatusOr<bool> knows(const std::string& job) {
+    Statement statement = database.prepare("SELECT 1 FROM jobs WHERE name=?");
+    return statement.bind(job).step();
+  }
+  Status erase(const std::string& table, const std::string& job) {
+    Statement statement = database.prepare("DELETE FROM " + table + " WHERE job=?");
+    return statement.bind(job).run();
+  }
+  Status erase_all_of(const std::string& job) {
+    for (const char* table : {"events", "losses", "stages", "placements"})
+      PENSTOCK_RETURN_IF_ERROR(erase(table, job));
+    Statement statement = database.prepare("DELETE FROM jobs WHERE name=?");
+    return statement.bind(job).run();
+  }
+
+  Status operator()(const CreateJob& write) {
+    const JobDefinition& job = write.definition;
+    PENSTOCK_RETURN_IF_ERROR(erase_all_of(job.name));
+    Statement statement = database.prepare(
+        "INSERT INTO jobs(name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, "
+        "steps, "
+        "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
+        "started_unix_ms, step, "
+        "has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    statement.bind(job.name)
+        .bind(job.request_id)
+        .bind(job.principal)
+        .bind(job.spec_yaml)
+        .bind(job.schedule)
+        .bind(job.sequence)
+        .bind(job.submitted_unix_ms)
+        .bind(job.steps)
+        .bind(job.tokens_per_step)
+        .bind(int64_t{job.ranks})
+        .bind(int64_t{job.stages})
+        .bind(job.microbatches);
+    bind_status(statement, write.status);
+    return statement.run();
+  }
+
+  Status operator()(const PutStatus& write) {
+    Statement statement = database.prepare(kPutStatus);
+    bind_status(statement, write.status);
+    return statement.bind(write.job).run();
+  }
+
+  Status operator()(const AddEvent& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    Statement add = database.prepare(
+        "INSERT OR REPLACE INTO events(job, sequence, unix_ms, state, reason, by) VALUES(?, ?, ?, ?, ?, ?)");
+    PENSTOCK_RETURN_IF_ERROR(add.bind(write.job)
+                                 .bind(write.sequence)
+                                 .bind(write.event.unix_ms)
+                                 .bind(std::string(to_string(write.event.state)))
+                                 .bind(write.event.reason)
+                                 .bind(write.event.by)
+                                 .run());
+    Statement trim = database.prepare("DELETE FROM events WHERE job=? AND sequence<=?");
+    return trim.bind(write.job).bind(write.sequence - write.kept).run();
+  }
+
+  Status operator()(const AddLosses& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    Statement trim = database.prepare("DELETE FROM losses WHERE job=? AND step>=?");
+    PENSTOCK_RETURN_IF_ERROR(trim.bind(write.job).bind(write.first_step).run());
+    int64_t step = write.first_step;
+    for (double loss : write.losses) {
+      Statement add = database.prepare("INSERT INTO losses(job, step, loss) VALUES(?, ?, ?)");
+      PENSTOCK_RETURN_IF_ERROR(add.bind(write.job).bind(step++).bind(loss).run());
+    }
+    return ok_status();
+  }
+
+  Status operator()(const PutStages& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    PENSTOCK_RETURN_IF_ERROR(erase("stages", write.job));
+    for (const StageView& stage : write.stages) PENSTOCK_RETURN_IF_ERROR(add_stage(write.job, stage));
+    return ok_status();
+  }
+
+  Status add_stage(const std::string& job, const StageView& stage) {
+    Statement add = database.prepare(
+        "INSERT INTO stages(job, stage, rank, worker, layers, forward_ms, backward_ms, wait_ms, "
+        "memory_peak_bytes, "
+        "memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    return add.bind(job)
+        .bind(int64_t{stage.stage.value})
+        .bind(int64_t{stage.rank.value})
+        .bind(stage.worker)
+        .bind(joined(stage.layers))
+        .bind(stage.forward_ms)
+        .bind(stage.backward_ms)
+        .bind(stage.wait_ms)
+        .bind(stage.memory_peak_bytes)
+        .bind(stage.memory_predicted_bytes)
+        .bind(widened(stage.activation_slots))
+        .bind(widened(stage.activation_slots_peak))
+        .bind(stage.busy_fraction)
+        .run();
+  }
+
+  static std::optional<int64_t> widened(const std::optional<int32_t>& value) {
+    return value ? std::optional<int64_t>(*value) : std::nullopt;
+  }
+
+  Status operator()(const PutAttempt& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    PENSTOCK_RETURN_IF_ERROR(erase("placements", write.job));
+    for (const RankPlacement& rank : write.ranks) {
+      Statement add = database.prepare(
+          "INSERT INTO placements(job, rank, attempt, worker, incarnation, device) VALUES(?, ?, ?, ?, ?, ?)");
+      PENSTOCK_RETURN_IF_ERROR(add.bind(write.job)
+                                   .bind(int64_t{rank.rank.value})
+                                   .bind(write.attempt)
+                                   .bind(rank.worker)
+                                   .bind(rank.incarnation)
+                                   .bind(int64_t{rank.device})
+                                   .run());
+    }
+    return ok_status();
+  }
+
+  Status operator()(const ForgetAttempt& write) { return erase("placements", write.job); }
+  Status operator()(const DropJob& write) { return erase_all_of(write.job); }
+};
+
+StatusOr<StoredJob> read_job(Statement& row) {
+  StoredJob stored;
+  JobDefinition& job = stored.definition;
+  job.name = row.text();
+  job.request_id = row.text();
+  job.principal = row.text();
+  job.spec_yaml = row.text();
+  job.schedule = row.text();
+  job.sequence = row.integer();
+  job.submitted_unix_ms = row.integer();
+  job.steps = row.integer();
+  job.tokens_per_step = row.integer();
+  job.ranks = static_cast<int>(row.integer());
+  job.stages = static_cast<int>(row.integer());
+  job.microbatches = row.integer();
+  JobStatus& status = stored.status;
+  PENSTOCK_ASSIGN_OR_RETURN(status.state, read_state(row));
+  status.reason = row.text();
+  status.by = row.text();
+  status.since_unix_ms = row.integer();
+  status.attempt = row.integer();
+  status.started_unix_ms = row.integer();
+  status.step = row.integer();
+  const bool has_loss = row.integer() != 0;
+  const double loss = row.real();
+  if (has_loss) status.loss = loss;
+  status.tokens_per_second = row.optional_real();
+  status.step_seconds = row.optional_real();
+  status.weights_digest = row.text();
+  status.exit_code = static_cast<int>(row.integer());
+  return stored;
+}
+
+StageView read_stage(Statement& row) {
+  StageView stage;
+  stage.stage = StageIndex(row.integer());
+  stage.rank = RankIndex(row.integer());
+  stage.worker = row.text();
+  const std::string layers = row.text();
+  if (!layers.empty()) stage.layers = split_on(layers, ' ');
+  stage.forward_ms = row.optional_real();
+  stage.backward_ms = row.optional_real();
+  stage.wait_ms = row.optional_real();
+  stage.memory_peak_bytes = row.optional_integer();
+  stage.memory_predicted_bytes = row.optional_integer();
+  stage.activation_slots = row.optional_integer();
+  stage.activation_slots_peak = row.optional_integer();
+  stage.busy_fraction = row.optional_real();
+  return stage;
+}
+
+// Calls `take(job, row)` for every row whose first column names a job that is known.
+template <typename Take>
+Status read_parts(Database& database, const std::string& sql, std::map<std::string, StoredJob>& jobs,
+                  Take take) {
+  Statement rows = database.prepare(sql);
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return ok_status();
+    auto job = jobs.find(rows.text());
+    if (job != jobs.end()) PENSTOCK_RETURN_IF_ERROR(take(job->second, rows));
+  }
+}
+
+Status read_event(StoredJob& job, Statement& row) {
+  job.next_event = row.integer() + 1;
+  JobEventView event;
+  event.unix_ms = row.integer();
+  PENSTOCK_ASSIGN_OR_RETURN(event.state, read_state(row));
+  event.reason = row.text();
+  event.by = row.text();
+  job.events.push_back(std::move(event));
+  return ok_status();
+}
+
+Status read_loss(StoredJob& job, Statement& row) {
+  const int64_t step = row.integer();
+  if (step != static_cast<int64_t>(job.losses.size())) {
+    return data_loss("losses of job {}: expected step {}, found {}", job.definition.name, job.losses.size(),
+                     step);
+  }
+  job.losses.push_back(row.real());
+  return ok_status();
+}
+
+Status read_placement(StoredJob& job, Statement& row) {
+  RankPlacement rank;
+  rank.rank = RankIndex(row.integer());
+  job.placed_attempt = row.integer();
+  rank.worker = row.text();
+  rank.incarnation = row.integer();
+  rank.device = static_cast<int>(row.integer());
+  job.placed.push_back(std::move(rank));
+  return ok_status();
+}
+
+}  // namespace
+
+Status create_tables(Database& database) {
+  return database.execute(fmt::format("BEGIN; {} PRAGMA application_id={}; PRAGMA user_version={}; COMMIT",
+                                      kTables, kApplicationId, kSchemaVersion));
+}
+
+Status write_rows(Database& database, const Write& write) {
+  return std::visit(Writer{database}, write);
+}
+
+StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
+  std::map<std::string, StoredJob> jobs;
+  std::vector<std::string> order;
+  {
+    Statement rows = database.prepare(
+        "SELECT name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, steps, "
+        "tokens_per_step, "
+        "ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, started_unix_ms, step, "
+        "has_loss, loss, "
+        "tokens_per_second, step_seconds, weights_digest, exit_code FROM jobs ORDER BY sequence");
+    while (true) {
+      PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
+      if (!more) break;
+      PENSTOCK_ASSIGN_OR_RETURN(StoredJob job, read_job(rows));
+      order.push_back(job.definition.name);
+      jobs.emplace(order.back(), std::move(job));
+    }
+  }
+  PENSTOCK_RETURN_IF_ERROR(read_parts(
+      database, "SELECT job, sequence, unix_ms, state, reason, by FROM events ORDER BY job, sequence", jobs,
+      read_event));
+  PENSTOCK_RETURN_IF_ERROR(
+      read_parts(database, "SELECT job, step, loss FROM losses ORDER BY job, step", jobs, read_loss));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(
+      database,
+      "SELECT job, stage, rank, worker, layers, forward_ms, backward_ms, wait_ms, memory_peak_bytes, "
+      "memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction FROM stages ORDER BY "
+      "job, stage, rank",
+      jobs, [](StoredJob& job, Statement& row) {
+        job.stages.push_back(read_stage(row));
+        return ok_status();
+      }));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(
+      database, "SELECT job, rank, attempt, worker, incarnation, device FROM placements ORDER BY job, rank",
+      jobs, read_placement));
+  std::vector<StoredJob> result;
+  for (const std::string& name : order) result.push_back(std::move(jobs.at(name)));
+  return result;
+}
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,20 @@
+// The tables of the store, and the way of values into them and back.
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "coordinator/core/records.h"
+#include "coordinator/store/internal/database.h"
+
+namespace penstock::coordinator {
+
+inline constexpr int64_t kApplicationId = 0x50'45'4e'53;  // "PENS", in the file's header
+inline constexpr int64_t kSchemaVersion = 1;
+
+Status create_tables(Database& database);
+// Inside a transaction. Writes that name an unknown job change nothing.
+Status write_rows(Database& database, const Write& write);
+StatusOr<std::vector<StoredJob>> read_jobs(Database& database);
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,184 @@
+#include "coordinator/store/sqlite_store.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/store/internal/database.h"
+#include "coordinator/store/internal/rows.h"
+
+namespace penstock::coordinator {
+namespace {
+
+constexpr Duration kRetryInterval = 1s;  // after a transaction that failed
+
+class SqliteStore final : public Store {
+ public:
+  SqliteStore(std::unique_ptr<Database> database, std::vector<StoredJob> jobs)
+      : database_(std::move(database)), jobs_(std::move(jobs)) {}
+  ~SqliteStore() override { (void)stop(); }
+
+  std::vector<StoredJob> load() override { return std::move(jobs_); }
+
+  void start(std::function<void(Ticket)> durable) override {
+    PENSTOCK_CHECK(!writer_.joinable(), "the store is started twice");
+    durable_ = std::move(durable);
+    writer_ = std::thread([this] { write_until_stopped(); });
+  }
+
+  void save(Save save) override {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(save));
+    wake_.notify_one();
+  }
+
+  Status stop() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      wake_.notify_one();
+    }
+    if (writer_.joinable()) writer_.join();
+    return last_;
+  }
+
+ private:
+  void write_until_stopped() {
+    pthread_setname_np(pthread_self(), "store");
+    while (true) {
+      std::vector<Save> batch;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        batch.swap(queue_);
+      }
+      if (!write_until_durable(batch)) return;
+      durable_(batch.back().ticket);
+    }
+  }
+
+  // False when the store is stopped before the disk takes the batch.
+  bool write_until_durable(const std::vector<Save>& batch) {
+    while (true) {
+      const Status before = last_;
+      last_ = write(batch);
+      if (last_.ok()) {
+        if (!before.ok()) log::info("the store commits again");
+        return true;
+      }
+      if (before != last_)
+        log::error("the store cannot commit, trying again every second: {}", message(last_));
+      std::unique_lock lock(mutex_);
+      if (wake_.wait_for(lock, kRetryInterval, [this] { return stopping_; })) return false;
+    }
+  }
+
+  Status write(const std::vector<Save>& batch) {
+    PENSTOCK_RETURN_IF_ERROR(database_->execute("BEGIN IMMEDIATE"));
+    Status status = write_batch(batch);
+    if (status.ok()) status = database_->execute("COMMIT");
+    if (!status.ok()) (void)database_->execute("ROLLBACK");
+    return status;
+  }
+
+  Status write_batch(const std::vector<Save>& batch) {
+    for (const Save& save : batch) {
+      for (const Write& write : save.writes) PENSTOCK_RETURN_IF_ERROR(write_rows(*database_, write));
+    }
+    return ok_status();
+  }
+
+  const std::unique_ptr<Database> database_;  // the writer's, once started
+  std::vector<StoredJob> jobs_;
+  std::function<void(Ticket)> durable_;
+  Status last_;  // the writer's; read by others after join
+
+  std::mutex mutex_;  // guards the members below
+  std::condition_variable wake_;
+  std::vector<Save> queue_;
+  bool stopping_ = false;
+
+  std::thread writer_;
+};
+
+Status check_identity(Database& database, const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t application, database.pragma("application_id"));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t version, database.pragma("user_version"));
+  if (application != kApplicationId) {
+    return failed_precondition(
+        "{}: expected a coordinator's database, found one of another program (application id {:#x}); nothing "
+        "was "
+        "changed: choose another state folder",
+        path, application);
+  }
+  if (version != kSchemaVersion) {
+    return failed_precondition(
+        "{}: expected version {} of the tables, found {}; nothing was changed: start the coordinator that "
+        "wrote it, or "
+        "choose another state folder",
+        path, kSchemaVersion, version);
+  }
+  return ok_status();
+}
+
+StatusOr<bool> is_empty(Database& database) {
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t pages, database.pragma("page_count"));
+  return pages == 0;
+}
+
+Status check_pages(Database& database) {
+  Statement check = database.prepare("PRAGMA quick_check(1)");
+  PENSTOCK_ASSIGN_OR_RETURN(const bool row, check.step());
+  const std::string answer = row ? check.text() : "no answer";
+  if (answer == "ok") return ok_status();
+  return data_loss("its pages are damaged: {}", answer);
+}
+
+// The first read takes the lock for good (locking_mode), and shows whether the file is a database at all.
+Status open_or_create(Database& database, const std::string& path) {
+  PENSTOCK_RETURN_IF_ERROR(database.execute("PRAGMA locking_mode=EXCLUSIVE"));
+  PENSTOCK_ASSIGN_OR_RETURN(const bool empty, is_empty(database));
+  if (database.is_read_only())
+    return failed_precondition("{}: expected a file that can be written, found a read-only one", path);
+  if (!empty) PENSTOCK_RETURN_IF_ERROR(check_identity(database, path));
+  PENSTOCK_RETURN_IF_ERROR(database.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL"));
+  if (empty) PENSTOCK_RETURN_IF_ERROR(create_tables(database));
+  // Takes the write lock, and gives the error of a file or folder that cannot be written now instead of at a
+  // submit.
+  PENSTOCK_RETURN_IF_ERROR(database.execute("BEGIN IMMEDIATE; COMMIT"));
+  return check_pages(database);
+}
+
+Status explained(const Status& status, const std::string& path) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+      return unavailable("{}: another coordinator may have it open: {}", path, message(status));
+    case StatusCode::kDataLoss:
+      return data_loss(
+          "{}: expected a coordinator's database: {}; nothing was changed: restore a copy, or choose another "
+          "state folder",
+          path, message(status));
+    default:
+      return status;
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Store>> open_sqlite_store(const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::open(path));
+  if (Status status = open_or_create(*database, path); !status.ok()) return explained(status, path);
+  StatusOr<std::vector<StoredJob>> jobs = read_jobs(*database);
+  if (!jobs.ok()) return explained(jobs.status(), path);
+  return std::make_unique<SqliteStore>(std::move(database), *std::move(jobs));
+}
+
+}  // namespace penstock::coordinator

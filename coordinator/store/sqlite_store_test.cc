@@ -1,0 +1,361 @@
+#include "coordinator/store/sqlite_store.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <random>
+
+namespace penstock::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Waits for tickets.
+class Durable {
+ public:
+  void reached(Ticket ticket) {
+    const std::lock_guard lock(mutex_);
+    ticket_ = ticket;
+    changed_.notify_all();
+  }
+  void wait_for(Ticket ticket) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ticket_ >= ticket; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Ticket ticket_ = 0;
+};
+
+class SqliteStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "penstock-store-XXXXXX";
+    folder = mkdtemp(pattern.data());
+    path = folder / "coordinator.db";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  std::unique_ptr<Store> open() {
+    auto store = open_sqlite_store(path);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  std::string bytes() const {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  // Writes everything in one process life and reads it back in the next.
+  std::vector<StoredJob> written_and_read(const std::vector<Write>& writes) {
+    {
+      auto store = open();
+      Durable durable;
+      store->start([&](Ticket ticket) { durable.reached(ticket); });
+      Ticket ticket = 0;
+      for (const Write& write : writes) store->save({++ticket, {write}});
+      durable.wait_for(ticket);
+      EXPECT_TRUE(store->stop().ok());
+    }
+    return open()->load();
+  }
+
+  std::filesystem::path folder;
+  std::string path;
+};
+
+JobDefinition definition(const std::string& name, int64_t sequence) {
+  return {.name = name,
+          .request_id = "request of " + name,
+          .principal = "ann",
+          .spec_yaml = "name: " + name + "\n# \xc3\xa4 \n",
+          .schedule = "1f1b",
+          .sequence = sequence,
+          .submitted_unix_ms = 1'700'000'000'000 + sequence,
+          .steps = 200,
+          .tokens_per_step = 4096,
+          .ranks = 4,
+          .stages = 8,
+          .microbatches = 16};
+}
+
+void expect_equal(const StoredJob& a, const StoredJob& b) {
+  EXPECT_EQ(a.definition, b.definition);
+  EXPECT_EQ(a.status, b.status) << a.definition.name;
+  EXPECT_EQ(a.events, b.events);
+  EXPECT_EQ(a.next_event, b.next_event);
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.stages, b.stages);
+  EXPECT_EQ(a.placed_attempt, b.placed_attempt);
+  EXPECT_EQ(a.placed, b.placed);
+}
+
+// Random writes about a few jobs, valid in order (losses go on where they ended).
+class RandomWrites {
+ public:
+  explicit RandomWrites(uint64_t seed) : random_(seed) {}
+
+  Write next() {
+    const std::string job = "job-" + std::to_string(below(4));
+    if (!known_.contains(job)) {
+      known_[job] = {};
+      return CreateJob{definition(job, ++sequence_), status()};
+    }
+    Job& state = known_[job];
+    switch (below(12)) {
+      case 0:
+        known_.erase(job);
+        return DropJob{job};
+      case 1:
+        return PutAttempt{job, static_cast<int64_t>(below(5)) + 1, placements()};
+      case 2:
+        return ForgetAttempt{job};
+      case 3:
+        return PutStages{job, stages()};
+      case 4:
+      case 5:
+        return AddEvent{job, state.events++, 5, {below(1000), JobState::Running, "reason", "by"}};
+      case 6:
+      case 7:
+        return PutStatus{job, status()};
+      default: {
+        AddLosses write{job, state.losses, {}};
+        for (int64_t i = below(4); i >= 0; --i) write.losses.push_back(real());
+        state.losses += static_cast<int64_t>(write.losses.size());
+        return write;
+      }
+    }
+  }
+
+ private:
+  struct Job {
+    int64_t events = 0;
+    int64_t losses = 0;
+  };
+  int64_t below(int64_t bound) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound)); }
+  double real() { return std::uniform_real_distribution<>(-1, 1)(random_) / 3; }
+  std::optional<double> maybe_real() { return below(2) ? std::optional(real()) : std::nullopt; }
+
+  JobStatus status() {
+    return {.state = static_cast<JobState>(below(kJobStates)),
+            .reason = "reason " + std::to_string(below(100)),
+            .by = "by",
+            .since_unix_ms = below(1'000'000),
+            .attempt = below(9),
+            .started_unix_ms = below(9),
+            .step = below(1000),
+            .loss = maybe_real(),
+            .tokens_per_second = maybe_real(),
+            .step_seconds = maybe_real(),
+            .weights_digest = below(2) ? "abc" : "",
+            .exit_code = static_cast<int>(below(5))};
+  }
+  std::vector<RankPlacement> placements() {
+    std::vector<RankPlacement> ranks;
+    for (int64_t r = 0; r <= below(3); ++r)
+      ranks.push_back({RankIndex(r), "worker-1", below(99), static_cast<int>(below(8))});
+    return ranks;
+  }
+  std::vector<StageView> stages() {
+    std::vector<StageView> views;
+    for (int64_t s = 0; s <= below(3); ++s) {
+      StageView view{.stage = StageIndex(s), .rank = RankIndex(s % 2), .worker = "worker-0"};
+      if (below(2)) view.layers = {"embedding", "0", "1"};
+      view.forward_ms = maybe_real();
+      view.busy_fraction = maybe_real();
+      if (below(2)) view.memory_peak_bytes = below(1'000'000);
+      if (below(2)) view.activation_slots = static_cast<int32_t>(below(9));
+      views.push_back(std::move(view));
+    }
+    return views;
+  }
+
+  std::mt19937_64 random_;
+  std::map<std::string, Job> known_;
+  int64_t sequence_ = 0;
+};
+
+TEST_F(SqliteStoreTest, reopened_store_answers_what_the_archive_answers) {
+  // Archive is what "stored" means; whatever was written in whatever order must read back the same.
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directory(folder);
+    RandomWrites random(seed);
+    std::vector<Write> writes;
+    Archive archive;
+    for (int i = 0; i < 100; ++i) {
+      writes.push_back(random.next());
+      archive.apply(writes.back());
+    }
+    const std::vector<StoredJob> expected = archive.jobs();
+    const std::vector<StoredJob> found = written_and_read(writes);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) expect_equal(found[i], expected[i]);
+  }
+}
+
+TEST_F(SqliteStoreTest, losses_keep_their_bits_and_no_number_is_not_zero) {
+  const double inexact = 0.1 + 0.2;
+  JobStatus status;
+  status.loss = std::numeric_limits<double>::quiet_NaN();
+  const auto jobs = written_and_read(
+      {CreateJob{definition("a", 1), status}, AddLosses{"a",
+                                                        0,
+                                                        {inexact, std::numeric_limits<double>::quiet_NaN(),
+                                                         std::numeric_limits<double>::infinity(), 5e-324}}});
+  ASSERT_EQ(jobs[0].losses.size(), 4u);
+  EXPECT_EQ(jobs[0].losses[0], inexact);
+  EXPECT_TRUE(std::isnan(jobs[0].losses[1]));
+  EXPECT_TRUE(std::isinf(jobs[0].losses[2]));
+  EXPECT_EQ(jobs[0].losses[3], 5e-324);
+  EXPECT_TRUE(jobs[0].status.loss && std::isnan(*jobs[0].status.loss));
+}
+
+TEST_F(SqliteStoreTest, writes_about_unknown_jobs_change_nothing) {
+  const auto jobs = written_and_read({PutStatus{"x", {}}, AddEvent{"x", 0, 9, {}}, AddLosses{"x", 0, {1}},
+                                      PutStages{"x", {StageView{}}}, PutAttempt{"x", 1, {RankPlacement{}}},
+                                      CreateJob{definition("x", 1), {}}});
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_TRUE(jobs[0].events.empty());
+  EXPECT_TRUE(jobs[0].losses.empty());
+  EXPECT_TRUE(jobs[0].stages.empty());
+  EXPECT_TRUE(jobs[0].placed.empty());
+}
+
+TEST_F(SqliteStoreTest, stop_writes_what_is_queued) {
+  {
+    auto store = open();
+    store->start([](Ticket) {});
+    for (Ticket ticket = 1; ticket <= 100; ++ticket) {
+      store->save(
+          {ticket,
+           {CreateJob{definition("job-" + std::to_string(ticket), static_cast<int64_t>(ticket)), {}}}});
+    }
+    EXPECT_TRUE(store->stop().ok());
+  }
+  EXPECT_EQ(open()->load().size(), 100u);
+}
+
+// The writer of a process that is killed: acknowledges each ticket over a pipe once it is durable.
+[[noreturn]] void write_until_killed(const std::string& path, int acknowledged) {
+  auto store = open_sqlite_store(path);
+  if (!store.ok()) _exit(2);
+  (*store)->start([&](Ticket ticket) {
+    if (write(acknowledged, &ticket, sizeof ticket) != sizeof ticket) _exit(3);
+  });
+  for (Ticket ticket = 1;; ++ticket) {
+    (*store)->save(
+        {ticket, {CreateJob{definition("job-" + std::to_string(ticket), static_cast<int64_t>(ticket)), {}}}});
+    usleep(200);  // so that the queue stays short; not a wait for anything
+  }
+}
+
+TEST_F(SqliteStoreTest, acknowledged_writes_survive_kill_9) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) write_until_killed(path, pipe_ends[1]);
+  close(pipe_ends[1]);
+  Ticket acknowledged = 0;
+  for (Ticket ticket = 0;
+       acknowledged < 200 && read(pipe_ends[0], &ticket, sizeof ticket) == sizeof ticket;) {
+    acknowledged = ticket;
+  }
+  ASSERT_GE(acknowledged, 200u);
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  for (Ticket ticket = 0; read(pipe_ends[0], &ticket, sizeof ticket) == sizeof ticket;) acknowledged = ticket;
+  close(pipe_ends[0]);
+
+  const auto jobs = open()->load();
+  ASSERT_GE(jobs.size(), acknowledged);
+  // A prefix: nothing overtakes what was saved before it.
+  for (size_t i = 0; i < jobs.size(); ++i)
+    EXPECT_EQ(jobs[i].definition.sequence, static_cast<int64_t>(i) + 1);
+}
+
+TEST_F(SqliteStoreTest, second_coordinator_is_turned_away) {
+  auto first = open();
+  const auto second = open_sqlite_store(path);
+  EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(message(second.status()), HasSubstr("another coordinator"));
+}
+
+TEST_F(SqliteStoreTest, file_that_is_no_database_is_refused_and_left_alone) {
+  std::ofstream(path) << std::string(5000, 'x');
+  const std::string before = bytes();
+  const auto store = open_sqlite_store(path);
+  EXPECT_EQ(store.status().code(), StatusCode::kDataLoss) << store.status();
+  EXPECT_THAT(message(store.status()), HasSubstr(path));
+  EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(SqliteStoreTest, damaged_pages_are_refused_and_left_alone) {
+  {
+    std::vector<Write> writes;
+    for (int64_t i = 0; i < 200; ++i)
+      writes.push_back(CreateJob{definition("job-" + std::to_string(i), i), {}});
+    ASSERT_EQ(written_and_read(writes).size(), 200u);
+  }
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096);
+    file << std::string(8192, '\x5a');
+  }
+  const std::string before = bytes();
+  const auto store = open_sqlite_store(path);
+  EXPECT_EQ(store.status().code(), StatusCode::kDataLoss) << store.status();
+  EXPECT_EQ(bytes(), before);
+}
+
+void run_sql(const std::string& path, const std::string& sql) {
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+      << sqlite3_errmsg(database);
+  sqlite3_close(database);
+}
+
+TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
+  open().reset();
+  run_sql(path, "PRAGMA user_version=99");
+  const std::string before = bytes();
+  const auto store = open_sqlite_store(path);
+  EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 1 of the tables, found 99"));
+  EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(SqliteStoreTest, database_of_another_program_is_refused_and_left_alone) {
+  run_sql(path, "CREATE TABLE precious(x); INSERT INTO precious VALUES(1)");
+  const std::string before = bytes();
+  const auto store = open_sqlite_store(path);
+  EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(message(store.status()), HasSubstr("another program"));
+  EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(SqliteStoreTest, folder_that_does_not_exist_is_named) {
+  const auto store = open_sqlite_store(folder / "absent" / "coordinator.db");
+  EXPECT_FALSE(store.ok());
+  EXPECT_THAT(message(store.status()), HasSubstr("absent/coordinator.db"));
+}
+
+}  // namespace
+}  // namespace penstock::coordinator

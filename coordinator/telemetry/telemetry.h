@@ -1,0 +1,88 @@
+// The coordinator's Prometheus families, fed by what the core observes.
+//
+// Labels are bounded: series of a job (label training_job) live until the job is retired, and the core keeps
+// a bounded number of jobs. Children are looked up once and cached. Thread: one at a time, except RpcMetrics,
+// which any thread may use; scraping is safe at any time.
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "coordinator/core/probe.h"
+
+namespace penstock::coordinator {
+
+class Telemetry {
+ public:
+  explicit Telemetry(std::shared_ptr<prometheus::Registry> registry);
+
+  void record(const Observation& observation);
+  void set_census(const Census& census);
+
+ private:
+  struct JobSeries;
+
+  void operator()(const StepCommitted& step);
+  void operator()(const LeaseExpired& expired);
+  void operator()(const ReportRefused& refused);
+  void operator()(const JobRetired& retired);
+  JobSeries& series_of(const std::string& job);
+  void record_rank(JobSeries& series, const std::string& job, const StepReport& report);
+  void record_stage(JobSeries& series, const std::string& job, const StageTimes& times, double wait_seconds);
+
+  using Gauges = prometheus::Family<prometheus::Gauge>;
+
+  std::shared_ptr<prometheus::Registry> registry_;
+  Gauges& jobs_;
+  Gauges& workers_;
+  Gauges& devices_;
+  Gauges& step_;
+  Gauges& loss_;
+  prometheus::Family<prometheus::Counter>& tokens_;
+  prometheus::Family<prometheus::Histogram>& step_seconds_;
+  Gauges& bubble_ratio_;
+  Gauges& stage_seconds_;
+  Gauges& memory_peak_;
+  Gauges& payload_slots_;
+  prometheus::Counter& lease_expirations_;
+  std::array<prometheus::Counter*, kRefusals> refused_{};
+  std::array<prometheus::Gauge*, kJobStates> jobs_by_state_{};
+  std::array<prometheus::Gauge*, 4> workers_by_state_{};  // free, assigned, draining, lost
+  std::array<prometheus::Gauge*, 2> devices_by_state_{};  // free, assigned
+  std::map<std::string, std::unique_ptr<JobSeries>> by_job_;
+
+ public:
+  ~Telemetry();
+};
+
+// penstock_rpc_*: calls by method and code, their time, and streams that are open.
+class RpcMetrics {
+ public:
+  explicit RpcMetrics(std::shared_ptr<prometheus::Registry> registry);
+
+  // `method` and `code` come from fixed sets ("Jobs.Submit", "OK"), never from a client's words.
+  void finished(const std::string& method, const std::string& code, double seconds);
+  void stream_opened(const std::string& method);
+  void stream_closed(const std::string& method);
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_;
+  prometheus::Family<prometheus::Counter>& calls_;
+  prometheus::Family<prometheus::Histogram>& seconds_;
+  prometheus::Family<prometheus::Gauge>& streams_;
+
+  std::mutex mutex_;  // guards the caches
+  std::map<std::pair<std::string, std::string>, prometheus::Counter*> calls_cache_;
+  std::map<std::string, prometheus::Histogram*> seconds_cache_;
+  std::map<std::string, prometheus::Gauge*> streams_cache_;
+};
+
+}  // namespace penstock::coordinator

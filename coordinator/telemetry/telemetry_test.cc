@@ -1,0 +1,104 @@
+#include "coordinator/telemetry/telemetry.h"
+
+#include <gmock/gmock.h>
+#include <prometheus/text_serializer.h>
+
+namespace penstock::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class TelemetryTest : public ::testing::Test {
+ protected:
+  std::string page() const { return prometheus::TextSerializer().Serialize(registry->Collect()); }
+
+  static StepCommitted step(const std::string& job, int64_t number) {
+    StepReport report;
+    report.rank = RankIndex(1);
+    report.wall_seconds = 2;
+    report.wait_seconds = 0.5;
+    report.memory = {{"parameters", 4096}};
+    report.stages = {{StageIndex(1), 0.25, 0.5, 0, 0, 4, 3}, {StageIndex(3), 0.25, 0, 0.125, 0.0625, 2, 2}};
+    return {.job = job, .step = number, .loss = 3.5, .tokens = 128, .seconds = 2, .reports = {report}};
+  }
+
+  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  Telemetry telemetry{registry};
+};
+
+TEST_F(TelemetryTest, committed_step_fills_the_families_of_its_job) {
+  telemetry.record(step("a", 1));
+  telemetry.record(step("a", 2));
+  const std::string text = page();
+  EXPECT_THAT(text, HasSubstr("penstock_job_step{training_job=\"a\"} 2"));
+  EXPECT_THAT(text, HasSubstr("penstock_job_loss{training_job=\"a\"} 3.5"));
+  EXPECT_THAT(text, HasSubstr("penstock_job_tokens_total{training_job=\"a\"} 256"));
+  EXPECT_THAT(text, HasSubstr("penstock_step_seconds_count{training_job=\"a\"} 2"));
+  EXPECT_THAT(text, HasSubstr("penstock_pipeline_bubble_ratio{rank=\"1\",training_job=\"a\"} 0.25"));
+  EXPECT_THAT(text, HasSubstr("penstock_stage_seconds{action=\"F\",stage=\"1\",training_job=\"a\"} 0.25"));
+  EXPECT_THAT(text, HasSubstr("penstock_stage_seconds{action=\"B\",stage=\"1\",training_job=\"a\"} 0.5"));
+  EXPECT_THAT(text, HasSubstr("penstock_stage_seconds{action=\"wait\",stage=\"1\",training_job=\"a\"} 0.5"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("penstock_rank_memory_peak_bytes{kind=\"parameters\",rank=\"1\",training_job=\"a\"} 4096"));
+  EXPECT_THAT(text, HasSubstr("penstock_payload_slots{stage=\"1\",state=\"capacity\",training_job=\"a\"} 4"));
+  EXPECT_THAT(text, HasSubstr("penstock_payload_slots{stage=\"1\",state=\"peak\",training_job=\"a\"} 3"));
+}
+
+TEST_F(TelemetryTest, split_backward_is_shown_by_its_parts_only) {
+  // A series that is never measured must be absent, not zero.
+  telemetry.record(step("a", 1));
+  EXPECT_THAT(page(), HasSubstr("penstock_stage_seconds{action=\"I\",stage=\"3\",training_job=\"a\"} 0.125"));
+  EXPECT_THAT(page(),
+              HasSubstr("penstock_stage_seconds{action=\"W\",stage=\"3\",training_job=\"a\"} 0.0625"));
+  EXPECT_THAT(page(), Not(HasSubstr("action=\"B\",stage=\"3\"")));
+  EXPECT_THAT(page(), Not(HasSubstr("action=\"I\",stage=\"1\"")));
+}
+
+TEST_F(TelemetryTest, retired_job_leaves_no_series_behind) {
+  telemetry.record(step("a", 1));
+  telemetry.record(step("b", 1));
+  telemetry.record(JobRetired{"a"});
+  telemetry.record(JobRetired{"never-seen"});
+  EXPECT_THAT(page(), Not(HasSubstr("training_job=\"a\"")));
+  EXPECT_THAT(page(), HasSubstr("training_job=\"b\""));
+  telemetry.record(step("a", 1));  // a namesake starts anew
+  EXPECT_THAT(page(), HasSubstr("penstock_job_tokens_total{training_job=\"a\"} 128"));
+}
+
+TEST_F(TelemetryTest, census_shows_every_state_from_the_start) {
+  EXPECT_THAT(page(), HasSubstr("penstock_jobs{state=\"queued\"} 0"));
+  Census census;
+  census.jobs[static_cast<size_t>(JobState::Running)] = 3;
+  census.workers_lost = 2;
+  census.devices_busy = 5;
+  telemetry.set_census(census);
+  EXPECT_THAT(page(), HasSubstr("penstock_jobs{state=\"running\"} 3"));
+  EXPECT_THAT(page(), HasSubstr("penstock_workers{state=\"lost\"} 2"));
+  EXPECT_THAT(page(), HasSubstr("penstock_devices{state=\"assigned\"} 5"));
+}
+
+TEST_F(TelemetryTest, expirations_and_refusals_are_counted) {
+  telemetry.record(LeaseExpired{"worker-1"});
+  telemetry.record(ReportRefused{Refusal::Stale});
+  telemetry.record(ReportRefused{Refusal::Stale});
+  EXPECT_THAT(page(), HasSubstr("penstock_worker_lease_expirations_total 1"));
+  EXPECT_THAT(page(), HasSubstr("penstock_reports_refused_total{reason=\"stale\"} 2"));
+  EXPECT_THAT(page(), HasSubstr("penstock_reports_refused_total{reason=\"malformed\"} 0"));
+}
+
+TEST_F(TelemetryTest, calls_and_streams_are_counted_by_method) {
+  RpcMetrics rpc(registry);
+  rpc.finished("Jobs.Submit", "OK", 0.02);
+  rpc.finished("Jobs.Submit", "OK", 0.03);
+  rpc.stream_opened("Workers.Session");
+  rpc.stream_opened("Workers.Session");
+  rpc.stream_closed("Workers.Session");
+  EXPECT_THAT(page(), HasSubstr("penstock_rpc_calls_total{code=\"OK\",method=\"Jobs.Submit\"} 2"));
+  EXPECT_THAT(page(), HasSubstr("penstock_rpc_seconds_count{method=\"Jobs.Submit\"} 2"));
+  EXPECT_THAT(page(), HasSubstr("penstock_rpc_streams{method=\"Workers.Session\"} 1"));
+}
+
+}  // namespace
+}  // namespace penstock::coordinator
