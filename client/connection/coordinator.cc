@@ -3,7 +3,9 @@
 #include <grpcpp/grpcpp.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <set>
 #include <tuple>
@@ -26,10 +28,15 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// A name that the service may show, not an identity that it may trust.
+// A name that the service may show, not an identity that it may trust. One that the protocol would refuse is
+// left out.
 std::string principal_of_this_user() {
   for (const char* name : {"PENSTOCK_PRINCIPAL", "USER"}) {
-    if (std::string value = environment(name); !value.empty() && value.size() <= 64) return value;
+    const std::string value = environment(name);
+    const bool usable = std::all_of(value.begin(), value.end(), [](unsigned char c) {
+      return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_' || c == '@');
+    });
+    if (usable && !value.empty() && value.size() <= 64) return value;
   }
   return "anonymous";
 }

@@ -17,10 +17,10 @@ struct LocalServiceOptions {
   std::string binaries;             // folder of penstock-coordinator and penstock-worker
   std::string state = ".penstock";  // made when it is missing
   int workers = 1;
-  int coordinator_port = 0;    // 0: a free one
-  std::optional<int> threads;  // compute threads a worker, where the job does not say
-  Duration start_max = 30s;    // for the coordinator to answer
-  Duration drain_max = 10s;    // from SIGTERM to SIGKILL
+  int coordinator_port = 0;      // 0: a free one
+  std::optional<int> threads{};  // compute threads a worker, where the job does not say
+  Duration start_max = 30s;      // for the coordinator to answer
+  Duration drain_max = 10s;      // from SIGTERM to SIGKILL
 };
 
 // Order: the coordinator first, workers once it serves; stopped in reverse, so that no worker loses its

@@ -12,10 +12,10 @@
 namespace penstock::client {
 
 struct ProcessSpec {
-  std::string name;                    // for messages: "worker-0"
-  std::string binary;                  // path
-  std::vector<std::string> arguments;  // without the name of the program
-  std::string log;                     // file for its stdout and stderr; the one before is kept as LOG.1
+  std::string name;                      // for messages: "worker-0"
+  std::string binary;                    // path
+  std::vector<std::string> arguments{};  // without the name of the program
+  std::string log;                       // file for its stdout and stderr; the one before is kept as LOG.1
 };
 
 // Owns one child: it gets SIGTERM when the thread that started it ends, so start it from one that lives as

@@ -24,13 +24,13 @@ v1::Job job() {
 TEST(JobTable, what_is_not_known_is_a_dash) {
   EXPECT_EQ(job_table({job()}, kNow, TableWidth::Narrow).text(),
             "NAME         STATE      STEP   LOSS   TOKENS/S   AGE\n"
-            "quickstart   Placing   0/200      -          -   12s\n");
+            "quickstart   placing   0/200      -          -   12s\n");
 }
 
 TEST(JobTable, wide_says_why_a_job_is_where_it_is) {
   EXPECT_EQ(job_table({job()}, kNow, TableWidth::Wide).text(),
             "NAME         STATE      STEP   LOSS   TOKENS/S   SCHEDULE   RANKS   ATTEMPT   AGE   REASON\n"
-            "quickstart   Placing   0/200      -          -   1f1b           4         0   12s   "
+            "quickstart   placing   0/200      -          -   1f1b           4         0   12s   "
             "waits for 2 more workers (2 of 4 free)\n");
 }
 
@@ -68,7 +68,7 @@ TEST(DescribeJob, shows_stages_and_events) {
   event->set_by("anna");
   EXPECT_EQ(describe_job(described, kNow),
             "Name:          quickstart\n"
-            "State:         Placing for 12s, by placement\n"
+            "State:         placing for 12s, by placement\n"
             "Reason:        waits for 2 more workers (2 of 4 free)\n"
             "Submitted:     12s ago\n"
             "Schedule:      1f1b\n"
@@ -87,7 +87,7 @@ TEST(DescribeJob, shows_stages_and_events) {
             "\n"
             "Events\n"
             "  AGE   STATE    BY     REASON\n"
-            "   5s   Queued   anna   -\n");
+            "   5s   queued   anna   -\n");
 }
 
 }  // namespace

@@ -13,31 +13,31 @@ namespace penstock::client {
 std::string name_of(v1::JobState state) {
   switch (state) {
     case v1::JOB_STATE_QUEUED:
-      return "Queued";
+      return "queued";
     case v1::JOB_STATE_PLACING:
-      return "Placing";
+      return "placing";
     case v1::JOB_STATE_PREPARING:
-      return "Preparing";
+      return "preparing";
     case v1::JOB_STATE_RUNNING:
-      return "Running";
+      return "running";
     case v1::JOB_STATE_RECOVERING:
-      return "Recovering";
+      return "recovering";
     case v1::JOB_STATE_DRAINING:
-      return "Draining";
+      return "draining";
     case v1::JOB_STATE_PAUSED:
-      return "Paused";
+      return "paused";
     case v1::JOB_STATE_SUCCEEDED:
-      return "Succeeded";
+      return "succeeded";
     case v1::JOB_STATE_FAILED:
-      return "Failed";
+      return "failed";
     case v1::JOB_STATE_CANCELLED:
-      return "Cancelled";
+      return "cancelled";
     case v1::JOB_STATE_UNSPECIFIED:
     case v1::JobState_INT_MIN_SENTINEL_DO_NOT_USE_:
     case v1::JobState_INT_MAX_SENTINEL_DO_NOT_USE_:
       break;
   }
-  return "Unknown";
+  return "unknown";
 }
 
 bool has_ended(v1::JobState state) {

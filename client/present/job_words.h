@@ -7,7 +7,7 @@
 
 namespace penstock::client {
 
-// "Queued", "Running", ...; "Unknown" for what this client does not know.
+// "queued", "running", ...; "unknown" for what this client does not know.
 std::string name_of(v1::JobState state);
 
 bool has_ended(v1::JobState state);

@@ -33,7 +33,7 @@ TEST(ProgressBlock, a_bar_and_what_each_stage_does) {
   stage->set_busy_fraction(0.75);
   stage->set_forward_ms(1.5);
   EXPECT_EQ(progress_block(job, {.terminal = true, .width = 80}),
-            "quickstart  Running\n"
+            "quickstart  running\n"
             "[=============>             ] step 100/200  loss 2.3457  12.3k tokens/s  ETA 50s\n"
             "stage   0 rank   0 [########################........]  75% busy  F 1.5ms\n");
 }
@@ -60,7 +60,7 @@ TEST(ProgressPrinter, plain_lines_come_at_most_once_a_second_but_every_state_is_
   FakeClock clock;
   ProgressPrinter printer({.terminal = false});
   EXPECT_EQ(printer.next(running(1), clock.now()),
-            "quickstart  Running\nstep 1/200  loss 2.3457  12.3k tokens/s  ETA 1m40s\n");
+            "quickstart  running\nstep 1/200  loss 2.3457  12.3k tokens/s  ETA 1m40s\n");
   clock.advance(10ms);
   EXPECT_EQ(printer.next(running(2), clock.now()), "");
   clock.advance(1s);
@@ -73,7 +73,7 @@ TEST(ProgressPrinter, plain_lines_come_at_most_once_a_second_but_every_state_is_
   ended.set_reason("worker-1 is lost");
   ended.set_seconds(3);
   EXPECT_EQ(printer.next(ended, clock.now()),
-            "step 4/200  loss 2.3457  12.3k tokens/s  in 3s\nquickstart  Failed: worker-1 is lost\n");
+            "step 4/200  loss 2.3457  12.3k tokens/s  in 3s\nquickstart  failed: worker-1 is lost\n");
 }
 
 TEST(ProgressPrinter, on_a_terminal_each_drawing_wipes_the_one_before) {
