@@ -1,0 +1,355 @@
+#include "worker/executor/interpreter.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "plan/schedule/families.h"
+#include "plan/verification/verify.h"
+#include "worker/transport/in_process.h"
+
+namespace penstock::worker {
+namespace {
+
+// A model that can be computed by hand: stage s is y = tanh(w_s x + s), the last one's loss is y^2.
+struct ScalarModel {
+  static double input(int64_t step, int64_t microbatch) { return std::sin(1.0 + 7 * step + microbatch); }
+  static double initial_weight(int stage) { return 0.5 + 0.125 * stage; }
+  static constexpr double kLearningRate = 0.1;
+};
+
+double scalar_of(const kernels::TensorView& tensor) {
+  return *static_cast<const double*>(tensor.data());
+}
+
+class ScalarStage final : public Stage {
+ public:
+  ScalarStage(StageIndex index, int stages, int slots)
+      : index_(index),
+        last_(index.value + 1 == stages),
+        weight_(ScalarModel::initial_weight(index.value)),
+        saved_(slots) {}
+
+  StageIndex index() const override { return index_; }
+  void begin_step(StepIndex) override { loss_ = 0; }
+
+  Status forward(const StageCall& call) override {
+    if (fails_at_ == call.microbatch) return out_of_range("the data has run out");
+    const double x = index_.value == 0 ? ScalarModel::input(call.step.value, call.microbatch.value)
+                                       : scalar_of(call.input);
+    const double y = std::tanh(weight_ * x + index_.value);
+    saved_[call.slot] = {x, y};
+    if (last_) loss_ += y * y;
+    if (!last_) *static_cast<double*>(call.output.data()) = y;
+    return ok_status();
+  }
+
+  Status backward(const StageCall& call) override {
+    PENSTOCK_RETURN_IF_ERROR(input_gradient(call));
+    return weight_gradient(call);
+  }
+
+  Status input_gradient(const StageCall& call) override {
+    auto& [x, y] = saved_[call.slot];
+    const double dy = last_ ? 2 * y : scalar_of(call.input);
+    const double inner = dy * (1 - y * y);
+    if (index_.value > 0) *static_cast<double*>(call.output.data()) = inner * weight_;
+    y = inner;  // what the weight gradient needs
+    return ok_status();
+  }
+
+  Status weight_gradient(const StageCall& call) override {
+    const auto& [x, inner] = saved_[call.slot];
+    gradient_ += inner * x;
+    return ok_status();
+  }
+
+  bool has_loss() const override { return last_; }
+  double loss_sum() const override { return loss_; }
+  double weight() const { return weight_; }
+  void update() { weight_ -= ScalarModel::kLearningRate * std::exchange(gradient_, 0); }
+  void fail_at(MicrobatchIndex microbatch) { fails_at_ = microbatch; }
+
+ private:
+  StageIndex index_;
+  bool last_;
+  double weight_;
+  double gradient_ = 0;
+  double loss_ = 0;
+  MicrobatchIndex fails_at_;
+  std::vector<std::pair<double, double>> saved_;
+};
+
+struct Outcome {
+  std::vector<double> losses;   // [step]
+  std::vector<double> weights;  // [stage]
+  bool operator==(const Outcome&) const = default;
+};
+
+// The same by one loop, which is all that a pipeline may compute.
+Outcome directly(int stages, int microbatches, int steps) {
+  Outcome outcome;
+  for (int s = 0; s < stages; ++s) outcome.weights.push_back(ScalarModel::initial_weight(s));
+  for (int step = 0; step < steps; ++step) {
+    std::vector<double> gradients(stages, 0.0);
+    double loss = 0;
+    for (int m = 0; m < microbatches; ++m) {
+      std::vector<double> values = {ScalarModel::input(step, m)};
+      for (int s = 0; s < stages; ++s) values.push_back(std::tanh(outcome.weights[s] * values.back() + s));
+      loss += values.back() * values.back();
+      double dy = 2 * values.back();
+      for (int s = stages - 1; s >= 0; --s) {
+        const double inner = dy * (1 - values[s + 1] * values[s + 1]);
+        gradients[s] += inner * values[s];
+        dy = inner * outcome.weights[s];
+      }
+    }
+    for (int s = 0; s < stages; ++s) outcome.weights[s] -= ScalarModel::kLearningRate * gradients[s];
+    outcome.losses.push_back(loss);
+  }
+  return outcome;
+}
+
+// One rank: its program, stages, pools, buffers and interpreter.
+class ScalarRank final : public StepActions {
+ public:
+  ScalarRank(const plan::RankProgram& program, std::shared_ptr<InProcessHub> hub, Rendezvous& rendezvous)
+      : program_(program),
+        links_(LinkBuffers::create(program, sizeof(double)).value()),
+        recorder_(stages_of(program), program.microbatches),
+        endpoint_(make_in_process_endpoint(std::move(hub))),
+        rendezvous_(rendezvous) {
+    for (const plan::StageBuffers& buffers : program.buffers) {
+      stages_.emplace_back(buffers.stage, program.stages, buffers.activation_slots);
+      slabs_.push_back(kernels::Slab::allocate(64 * buffers.activation_slots, "test").value());
+      pools_.emplace_back(buffers.stage, buffers.activation_slots, 64, slabs_.back().view());
+    }
+  }
+
+  Status run(int steps) {
+    PENSTOCK_RETURN_IF_ERROR(
+        endpoint_->open({"pipeline", program_.rank, program_.ranks, "127.0.0.1"}, rendezvous_, 30s));
+    InterpreterParts parts{.program = program_,
+                           .stages = {},
+                           .pools = {},
+                           .links = links_,
+                           .endpoint = *endpoint_,
+                           .actions = *this,
+                           .recorder = recorder_,
+                           .clock = clock_,
+                           .boundary_rows = 1,
+                           .boundary_columns = 2};
+    for (ScalarStage& stage : stages_) parts.stages.push_back(&stage);
+    for (ActivationPool& pool : pools_) parts.pools.push_back(&pool);
+    PENSTOCK_ASSIGN_OR_RETURN(const auto interpreter, Interpreter::create(std::move(parts)));
+    recorder_.begin(clock_.now(), Duration::zero());
+    for (int step = 0; step < steps; ++step) {
+      const Status status = interpreter->run(StepIndex(step));
+      if (!status.ok()) {
+        endpoint_->abort(message(status));
+        return status;
+      }
+    }
+    return endpoint_->drain();
+  }
+
+  Status begin_step(StepIndex) override { return ok_status(); }
+  Status reduce_gradients(StepIndex, StageIndex) override {
+    ++reductions_;
+    return ok_status();
+  }
+  Status optimizer_step(StepIndex) override {
+    for (ScalarStage& stage : stages_) {
+      if (stage.has_loss()) losses_.push_back(stage.loss_sum());
+      stage.update();
+    }
+    recorder_.end(clock_.now(), Duration::zero(), report_);
+    return ok_status();
+  }
+
+  void collect(Outcome& outcome) const {
+    if (!losses_.empty()) outcome.losses = losses_;
+    for (const ScalarStage& stage : stages_) outcome.weights[stage.index().value] = stage.weight();
+  }
+  std::deque<ScalarStage>& stages() { return stages_; }
+  const std::deque<ActivationPool>& pools() const { return pools_; }
+  int reductions() const { return reductions_; }
+
+ private:
+  static std::vector<StageIndex> stages_of(const plan::RankProgram& program) {
+    std::vector<StageIndex> stages;
+    for (const plan::StageBuffers& buffers : program.buffers) stages.push_back(buffers.stage);
+    return stages;
+  }
+
+  plan::RankProgram program_;
+  LinkBuffers links_;
+  StepRecorder recorder_;
+  std::unique_ptr<Endpoint> endpoint_;
+  Rendezvous& rendezvous_;
+  SystemClock clock_;
+  std::deque<ScalarStage> stages_;
+  std::deque<kernels::Slab> slabs_;
+  std::deque<ActivationPool> pools_;
+  std::vector<double> losses_;
+  StepReport report_;
+  int reductions_ = 0;
+};
+
+class Pipeline {
+ public:
+  explicit Pipeline(const plan::LoweredProgram& program) {
+    for (const plan::RankProgram& of_rank : program.ranks) ranks_.emplace_back(of_rank, hub_, rendezvous_);
+  }
+
+  std::vector<Status> run(int steps) {
+    std::vector<Status> statuses(ranks_.size());
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      threads.emplace_back([&, rank] { statuses[rank] = ranks_[rank].run(steps); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return statuses;
+  }
+
+  ScalarRank& rank(int index) { return ranks_[index]; }
+  Outcome outcome(int stages) const {
+    Outcome outcome;
+    outcome.weights.resize(stages);
+    for (const ScalarRank& rank : ranks_) rank.collect(outcome);
+    return outcome;
+  }
+
+ private:
+  std::shared_ptr<InProcessHub> hub_ = make_in_process_hub();
+  InProcessRendezvous rendezvous_;
+  std::deque<ScalarRank> ranks_;
+};
+
+struct Shape {
+  std::string schedule;
+  int ranks;
+  int microbatches;
+  int stages_per_rank;
+};
+
+plan::ComputeProgram program_of(const Shape& shape) {
+  return plan::generate({shape.schedule, shape.ranks, shape.microbatches, shape.stages_per_rank}).value();
+}
+
+class InterpreterOverSchedules : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(InterpreterOverSchedules, computes_what_one_loop_computes_bit_for_bit) {
+  // The numerics contract in its smallest form: losses and weights do not know the schedule.
+  constexpr int kSteps = 3;
+  const plan::ComputeProgram program = program_of(GetParam());
+  Pipeline pipeline(plan::lower(program).value());
+  for (const Status& status : pipeline.run(kSteps)) ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(pipeline.outcome(program.stages()), directly(program.stages(), program.microbatches, kSteps));
+
+  const std::vector<int> high_water = plan::high_water_per_stage(program);
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    EXPECT_EQ(pipeline.rank(rank).reductions(), kSteps * program.stages_per_rank);
+    for (const ActivationPool& pool : pipeline.rank(rank).pools()) {
+      EXPECT_EQ(pool.held_peak(), high_water[pool.stage().value]) << "stage " << pool.stage().value;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, InterpreterOverSchedules,
+    ::testing::Values(Shape{"naive", 1, 3, 1}, Shape{"naive", 4, 3, 1}, Shape{"gpipe", 1, 4, 1},
+                      Shape{"gpipe", 3, 5, 1}, Shape{"1f1b", 1, 4, 1}, Shape{"1f1b", 2, 1, 1},
+                      Shape{"1f1b", 4, 8, 1}, Shape{"1f1b", 4, 3, 1}, Shape{"interleaved-1f1b", 1, 4, 2},
+                      Shape{"interleaved-1f1b", 2, 4, 2}, Shape{"interleaved-1f1b", 4, 8, 2},
+                      Shape{"interleaved-1f1b", 2, 5, 3}),
+    [](const auto& tested) {
+      std::string name = tested.param.schedule + "_p" + std::to_string(tested.param.ranks) + "_m" +
+                         std::to_string(tested.param.microbatches) + "_v" +
+                         std::to_string(tested.param.stages_per_rank);
+      for (char& c : name) c = c == '-' ? '_' : c;
+      return name;
+    });
+
+TEST(Interpreter, failure_of_a_stage_names_step_instruction_and_reason_and_the_others_hear_of_it) {
+  const plan::ComputeProgram program = program_of({"1f1b", 3, 4, 1});
+  Pipeline pipeline(plan::lower(program).value());
+  pipeline.rank(1).stages()[0].fail_at(MicrobatchIndex(2));
+  const std::vector<Status> statuses = pipeline.run(1);
+  EXPECT_EQ(statuses[1].code(), StatusCode::kOutOfRange);
+  EXPECT_NE(message(statuses[1]).find("step 0, compute 1F2"), std::string::npos) << statuses[1];
+  EXPECT_NE(message(statuses[1]).find("the data has run out"), std::string::npos) << statuses[1];
+  for (const int other : {0, 2}) {
+    EXPECT_EQ(statuses[other].code(), StatusCode::kAborted);
+    EXPECT_NE(message(statuses[other]).find("rank 1"), std::string::npos) << statuses[other];
+    EXPECT_NE(message(statuses[other]).find("the data has run out"), std::string::npos) << statuses[other];
+  }
+}
+
+// Programs that verification would refuse must still be an error here, never a wrong number.
+class BrokenProgram : public ::testing::Test {
+ protected:
+  Status create(plan::RankProgram program) {
+    LinkBuffers links = LinkBuffers::create(program, 8).value();
+    std::deque<ScalarStage> stages;
+    std::deque<kernels::Slab> slabs;
+    std::deque<ActivationPool> pools;
+    std::vector<Stage*> stage_list;
+    std::vector<ActivationPool*> pool_list;
+    for (const plan::StageBuffers& buffers : program.buffers) {
+      stage_list.push_back(&stages.emplace_back(buffers.stage, program.stages, buffers.activation_slots));
+      slabs.push_back(kernels::Slab::allocate(64 * buffers.activation_slots, "test").value());
+      pool_list.push_back(
+          &pools.emplace_back(buffers.stage, buffers.activation_slots, 64, slabs.back().view()));
+    }
+    return resolve(program, stage_list, pool_list, links).status();
+  }
+  plan::RankProgram middle_ = plan::lower(program_of({"1f1b", 3, 2, 1}))->ranks[1];
+
+  void erase(plan::InstructionKind kind) {
+    std::erase_if(middle_.instructions, [kind](const plan::Instruction& i) { return i.kind == kind; });
+  }
+};
+
+TEST_F(BrokenProgram, whole_program_resolves) {
+  const Status status = create(middle_);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(BrokenProgram, compute_without_its_input_is_named) {
+  erase(plan::InstructionKind::WaitReceive);
+  const Status status = create(middle_);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_NE(message(status).find("compute 1F0"), std::string::npos) << status;
+  EXPECT_NE(message(status).find("its input has not been delivered"), std::string::npos) << status;
+}
+
+TEST_F(BrokenProgram, compute_without_a_lease_is_named) {
+  erase(plan::InstructionKind::AcquireActivation);
+  EXPECT_NE(message(create(middle_)).find("no activation slot is leased"), std::string::npos);
+}
+
+TEST_F(BrokenProgram, output_that_nothing_passes_on_is_named) {
+  erase(plan::InstructionKind::Send);
+  erase(plan::InstructionKind::WaitSend);
+  EXPECT_NE(message(create(middle_)).find("nothing passes on what stage 1 made"), std::string::npos);
+}
+
+TEST_F(BrokenProgram, link_that_is_not_declared_is_named) {
+  middle_.links.clear();
+  EXPECT_NE(message(create(middle_)).find("uses link 0>1"), std::string::npos) << create(middle_);
+}
+
+TEST_F(BrokenProgram, slot_beyond_the_link_is_named) {
+  for (plan::Instruction& instruction : middle_.instructions) {
+    if (instruction.kind == plan::InstructionKind::PostReceive) instruction.slot = 1000;
+  }
+  EXPECT_NE(message(create(middle_)).find("the link has"), std::string::npos) << create(middle_);
+}
+
+}  // namespace
+}  // namespace penstock::worker

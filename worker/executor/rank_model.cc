@@ -1,0 +1,82 @@
+#include "worker/executor/rank_model.h"
+
+#include <algorithm>
+
+namespace penstock::worker {
+
+RankModel::RankModel(const plan::JobSpec& job)
+    : threads_(job.device.threads), operators_(kernels::make_cpu_operators(threads_)) {}
+
+StatusOr<std::unique_ptr<RankModel>> RankModel::create(const plan::JobSpec& job,
+                                                       const plan::RankProgram& program) {
+  std::unique_ptr<RankModel> model(new RankModel(job));
+  PENSTOCK_RETURN_IF_ERROR(model->open_data(job, program));  // cheap, and the likeliest to fail: first
+  PENSTOCK_RETURN_IF_ERROR(model->allocate(job, program));
+  return model;
+}
+
+Status RankModel::open_data(const plan::JobSpec& job, const plan::RankProgram& program) {
+  const bool needed = std::any_of(program.buffers.begin(), program.buffers.end(), [&](const auto& buffers) {
+    return ModelStage::reads_tokens(job.parallel.split[buffers.stage.value]);
+  });
+  if (!needed) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(tokens_, TokenSource::open(job));
+  return tokens_->check_supply(job.train.steps);
+}
+
+Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& program) {
+  std::vector<plan::Item> items;
+  for (const plan::StageBuffers& buffers : program.buffers) {
+    const auto& of_stage = job.parallel.split[buffers.stage.value];
+    items.insert(items.end(), of_stage.begin(), of_stage.end());
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items));
+  parameters_->initialise(job.model, job.train.seed);
+  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
+  PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
+  for (const plan::StageBuffers& buffers : program.buffers) {
+    PENSTOCK_ASSIGN_OR_RETURN(StageMemory stage, make_stage(job, buffers));
+    stages_.push_back(std::move(stage));
+  }
+  return ok_status();
+}
+
+StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
+                                                       const plan::StageBuffers& buffers) {
+  const std::vector<plan::Item>& items = job.parallel.split[buffers.stage.value];
+  const int64_t slot_bytes = ModelStage::slot_bytes(job, items);
+  StageMemory memory;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      memory.slab, kernels::Slab::allocate(buffers.activation_slots * slot_bytes,
+                                           fmt::format("{} activation slots of stage {}",
+                                                       buffers.activation_slots, buffers.stage.value)));
+  memory.pool = std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes,
+                                                 memory.slab.view());
+  const StageEnvironment environment{.job = job,
+                                     .operators = *operators_,
+                                     .parameters = *parameters_,
+                                     .workspace = *workspace_,
+                                     .tokens = tokens_ ? &*tokens_ : nullptr};
+  memory.stage = std::make_unique<ModelStage>(buffers.stage, items, environment, memory.slab.view());
+  return memory;
+}
+
+std::vector<Stage*> RankModel::stages() const {
+  std::vector<Stage*> stages;
+  for (const StageMemory& memory : stages_) stages.push_back(memory.stage.get());
+  return stages;
+}
+
+std::vector<ActivationPool*> RankModel::pools() const {
+  std::vector<ActivationPool*> pools;
+  for (const StageMemory& memory : stages_) pools.push_back(memory.pool.get());
+  return pools;
+}
+
+int64_t RankModel::activation_bytes() const {
+  int64_t bytes = 0;
+  for (const StageMemory& memory : stages_) bytes += memory.slab.bytes();
+  return bytes;
+}
+
+}  // namespace penstock::worker

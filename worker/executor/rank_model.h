@@ -1,0 +1,71 @@
+// Everything of the model that one rank holds: compute threads, operators, parameters, optimizer state,
+// activation pools and the stages that use them. Allocated once, before the first step; owns nothing that
+// communicates.
+//
+// Thread: the interpreter's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "kernels/device/compute_threads.h"
+#include "kernels/device/slab.h"
+#include "kernels/ops/operators.h"
+#include "plan/schedule/lowered.h"
+#include "plan/spec/job_spec.h"
+#include "worker/buffers/activation_pool.h"
+#include "worker/data/token_source.h"
+#include "worker/model/model_stage.h"
+#include "worker/model/parameters.h"
+#include "worker/model/workspace.h"
+#include "worker/optimizer/adamw.h"
+
+namespace penstock::worker {
+
+class RankModel {
+ public:
+  // `job` outlives it; job.parallel.split names the items of program's stages. Errors: those of the data, and
+  // ResourceExhausted with what the memory was for.
+  static StatusOr<std::unique_ptr<RankModel>> create(const plan::JobSpec& job,
+                                                     const plan::RankProgram& program);
+
+  std::vector<Stage*> stages() const;
+  std::vector<ActivationPool*> pools() const;
+  const ParameterStore& parameters() const { return *parameters_; }
+  AdamW& optimizer() { return *optimizer_; }
+  void zero_gradients() { parameters_->zero_gradients(*operators_); }
+
+  // CPU time of the calling thread and of the helpers.
+  Duration cpu_time() { return thread_cpu_time() + threads_.helper_cpu_time(); }
+
+  // Memory account.
+  int64_t parameter_bytes() const { return parameters_->parameter_bytes(); }
+  int64_t gradient_bytes() const { return parameters_->gradient_bytes(); }
+  int64_t optimizer_bytes() const { return optimizer_->optimizer_bytes(); }
+  int64_t activation_bytes() const;
+
+ private:
+  struct StageMemory {
+    kernels::Slab slab;
+    std::unique_ptr<ActivationPool> pool;
+    std::unique_ptr<ModelStage> stage;
+  };
+
+  explicit RankModel(const plan::JobSpec& job);
+  Status allocate(const plan::JobSpec& job, const plan::RankProgram& program);
+  Status open_data(const plan::JobSpec& job, const plan::RankProgram& program);
+  StatusOr<StageMemory> make_stage(const plan::JobSpec& job, const plan::StageBuffers& buffers);
+
+  kernels::ComputeThreads threads_;
+  std::unique_ptr<kernels::Operators> operators_;
+  std::optional<ParameterStore> parameters_;
+  std::optional<Workspace> workspace_;
+  std::optional<TokenSource> tokens_;  // of the ranks that hold the embedding or the head
+  std::optional<AdamW> optimizer_;
+  std::vector<StageMemory> stages_;
+};
+
+}  // namespace penstock::worker

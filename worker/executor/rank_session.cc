@@ -1,0 +1,158 @@
+#include "worker/executor/rank_session.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "kernels/ops/operators.h"
+#include "plan/spec/parameters.h"
+#include "worker/executor/check_assignment.h"
+#include "worker/executor/link_handshake.h"
+
+namespace penstock::worker {
+namespace {
+
+// The slowest rank may have much memory to fill before it publishes its address.
+constexpr Duration kOpenTimeout = 60s;
+
+}  // namespace
+
+RankSession::RankSession(ExecutorAssignment assignment, RankEnvironment environment)
+    : executor_assignment_(std::move(assignment)),
+      assignment_(executor_assignment_.assignment),
+      environment_(std::move(environment)) {}
+
+Status RankSession::run() {
+  PENSTOCK_RETURN_IF_ERROR(prepare());
+  PENSTOCK_RETURN_IF_ERROR(train());
+  return finish();
+}
+
+void RankSession::abort(const std::string& reason) {
+  if (endpoint_) endpoint_->abort(reason);
+}
+
+Status RankSession::prepare() {
+  PENSTOCK_ASSIGN_OR_RETURN(job_, check_assignment(assignment_));
+  const plan::RankProgram& program = assignment_.program;
+  PENSTOCK_ASSIGN_OR_RETURN(model_, RankModel::create(job_, program));
+  const int64_t tensor_bytes =
+      job_.tokens_per_microbatch() * job_.model.hidden_size * kernels::size_bytes(kernels::DataType::Float32);
+  PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, tensor_bytes));
+  links_ = std::make_unique<LinkBuffers>(std::move(links));
+  account_memory();
+  PENSTOCK_RETURN_IF_ERROR(check_memory_budget());
+
+  std::vector<StageIndex> stages;
+  for (const plan::StageBuffers& buffers : program.buffers) stages.push_back(buffers.stage);
+  recorder_ = std::make_unique<StepRecorder>(stages, program.microbatches * program.updates);
+  PENSTOCK_RETURN_IF_ERROR(connect());
+  PENSTOCK_ASSIGN_OR_RETURN(interpreter_, Interpreter::create({.program = program,
+                                                               .stages = model_->stages(),
+                                                               .pools = model_->pools(),
+                                                               .links = *links_,
+                                                               .endpoint = *endpoint_,
+                                                               .actions = *this,
+                                                               .recorder = *recorder_,
+                                                               .clock = environment_.clock,
+                                                               .boundary_rows = job_.tokens_per_microbatch(),
+                                                               .boundary_columns = job_.model.hidden_size}));
+  return environment_.report(RankReady{.attempt = assignment_.attempt,
+                                       .rank = assignment_.rank,
+                                       .executor_pid = getpid(),
+                                       .fingerprint = kernels::cpu_fingerprint()});
+}
+
+Status RankSession::connect() {
+  const plan::RankProgram& program = assignment_.program;
+  endpoint_ = environment_.make_endpoint();
+  const Group group{.name = "pipeline",
+                    .rank = assignment_.rank,
+                    .ranks = program.ranks,
+                    .bind_address = executor_assignment_.bind_address};
+  PENSTOCK_RETURN_IF_ERROR(endpoint_->open(group, environment_.rendezvous, kOpenTimeout));
+  PENSTOCK_RETURN_IF_ERROR(compare_link_digests(*endpoint_, program));
+  const auto parameters = static_cast<int64_t>(plan::model_parameters(job_.model).size());
+  PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(*endpoint_, assignment_.rank, program.ranks,
+                                                      model_->parameters().parameters(), parameters));
+  return ok_status();
+}
+
+Status RankSession::train() {
+  log::info("job {} attempt {} rank {}: ready, {}; steps {} to {}", assignment_.attempt.job,
+            assignment_.attempt.attempt, assignment_.rank.value, kernels::cpu_fingerprint(),
+            assignment_.first_step, job_.train.steps);
+  recorder_->begin(environment_.clock.now(), model_->cpu_time());
+  const int updates = assignment_.program.updates;
+  for (int64_t step = assignment_.first_step; step < job_.train.steps; step += updates) {
+    PENSTOCK_RETURN_IF_ERROR(interpreter_->run(StepIndex(step)));
+  }
+  return ok_status();
+}
+
+Status RankSession::finish() {
+  PENSTOCK_RETURN_IF_ERROR(endpoint_->drain());
+  RankFinished finished{.attempt = assignment_.attempt, .rank = assignment_.rank, .digests = {}};
+  for (const WeightDigest& digest : model_->parameters().digests()) {
+    finished.digests.push_back({.parameter = digest.parameter, .digest = digest.digest});
+  }
+  log::info("job {} attempt {} rank {}: finished after step {}", assignment_.attempt.job,
+            assignment_.attempt.attempt, assignment_.rank.value, job_.train.steps - 1);
+  return environment_.report(finished);
+}
+
+Status RankSession::reduce_gradients(StepIndex, StageIndex) {
+  return ok_status();  // one replica of every stage: its own sum is the whole sum
+}
+
+Status RankSession::optimizer_step(StepIndex step) {
+  const std::vector<SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
+  const TimePoint start = environment_.clock.now();
+  PENSTOCK_ASSIGN_OR_RETURN(const double norm, norm_->compute(squared_norms));
+  recorder_->add_wait(environment_.clock.now() - start);
+  PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, norm));
+  model_->zero_gradients();
+  return report_step(step, norm);
+}
+
+Status RankSession::report_step(StepIndex step, double gradient_norm) {
+  report_.attempt = assignment_.attempt;
+  report_.rank = assignment_.rank;
+  report_.step = step.value;
+  report_.gradient_norm = gradient_norm;
+  for (const Stage* stage : model_->stages()) {
+    if (stage->has_loss()) report_.loss = stage->loss_sum() / static_cast<double>(job_.tokens_per_step());
+  }
+  recorder_->end(environment_.clock.now(), model_->cpu_time(), report_);
+  const std::vector<ActivationPool*> pools = model_->pools();
+  for (size_t i = 0; i < pools.size(); ++i) {
+    report_.stages[i].activation_slots = pools[i]->capacity();
+    report_.stages[i].activation_slots_peak = pools[i]->held_peak();
+  }
+  return environment_.report(report_);
+}
+
+// Everything is allocated before the first step and kept to the end: the peak is what is held.
+void RankSession::account_memory() {
+  report_.memory = {{"parameters", model_->parameter_bytes()},
+                    {"gradients", model_->gradient_bytes()},
+                    {"optimizer", model_->optimizer_bytes()},
+                    {"activations", model_->activation_bytes()},
+                    {"boundary", links_->bytes()}};
+}
+
+Status RankSession::check_memory_budget() const {
+  if (job_.memory_budget_bytes == 0) return ok_status();
+  int64_t total = 0;
+  std::string account;
+  for (const MemoryKind& kind : report_.memory) {
+    total += kind.bytes_peak;
+    account += fmt::format("{}{} {}", account.empty() ? "" : ", ", kind.kind, kind.bytes_peak);
+  }
+  if (total <= job_.memory_budget_bytes) return ok_status();
+  return resource_exhausted("rank {} holds {} bytes ({}), over its memory_budget of {}",
+                            assignment_.rank.value, total, account, job_.memory_budget_bytes);
+}
+
+}  // namespace penstock::worker

@@ -1,0 +1,75 @@
+// One rank of one attempt, from its assignment to its end.
+//
+//     prepare   check the assignment, allocate, connect, compare links with the peers; then RankReady
+//     train     steps first_step .. steps - 1, a StepReport each
+//     finish    drain with the peers, then RankFinished with the digests of its parameters
+//
+// Errors carry step and instruction where there are any. Thread: one; abort from any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "plan/spec/job_spec.h"
+#include "proto/codec/codec.h"
+#include "worker/executor/global_norm.h"
+#include "worker/executor/interpreter.h"
+#include "worker/executor/link_buffers.h"
+#include "worker/executor/rank_model.h"
+#include "worker/telemetry/step_recorder.h"
+#include "worker/transport/endpoint.h"
+
+namespace penstock::worker {
+
+// Where a rank lives. Everything outlives the session.
+struct RankEnvironment {
+  Rendezvous& rendezvous;                                     // of communicator "pipeline"
+  std::function<Status(const codec::ExecutorFrame&)> report;  // to the daemon
+  std::function<std::unique_ptr<Endpoint>()> make_endpoint;
+  const Clock& clock;
+};
+
+class RankSession final : public StepActions {
+ public:
+  RankSession(ExecutorAssignment assignment, RankEnvironment environment);
+
+  // All of the above. Call once.
+  Status run();
+
+  // The step that it is in; -1 before the first.
+  int64_t step() const { return interpreter_ ? interpreter_->step().value : -1; }
+
+  // Tells the peers why this rank ends.
+  void abort(const std::string& reason);
+
+ private:
+  Status prepare();
+  Status connect();
+  Status check_memory_budget() const;
+  Status train();
+  Status finish();
+
+  Status begin_step(StepIndex) override { return ok_status(); }
+  Status reduce_gradients(StepIndex step, StageIndex stage) override;
+  Status optimizer_step(StepIndex step) override;
+
+  void account_memory();
+  Status report_step(StepIndex step, double gradient_norm);
+
+  ExecutorAssignment executor_assignment_;
+  const Assignment& assignment_;
+  RankEnvironment environment_;
+  plan::JobSpec job_;
+  std::unique_ptr<RankModel> model_;
+  std::unique_ptr<LinkBuffers> links_;
+  std::unique_ptr<GlobalNorm> norm_;
+  std::unique_ptr<StepRecorder> recorder_;
+  std::unique_ptr<Endpoint> endpoint_;  // ends before the memory above, into which it may still write
+  std::unique_ptr<Interpreter> interpreter_;
+  StepReport report_;
+};
+
+}  // namespace penstock::worker

@@ -1,0 +1,47 @@
+// A lowered program with everything found that its instructions speak of: stages, pools, slots and where the
+// id of a transfer is kept.
+#pragma once
+
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "plan/schedule/lowered.h"
+#include "worker/buffers/activation_pool.h"
+#include "worker/buffers/boundary_slots.h"
+#include "worker/executor/link_buffers.h"
+#include "worker/model/stage.h"
+
+namespace penstock::worker {
+
+struct SlotReference {
+  BoundarySlots* slots = nullptr;  // null: no tensor passes
+  int slot = -1;
+};
+
+struct ResolvedInstruction {
+  const plan::Instruction* source = nullptr;
+  // Compute.
+  Stage* stage = nullptr;
+  int activation_slot = -1;
+  SlotReference input;
+  // Compute: where the result goes. Transfers and hand-offs: the slot that they are about.
+  SlotReference output;
+  // Acquire and release.
+  ActivationPool* pool = nullptr;
+  int lease = -1;  // index of the lease
+  // Transfers: index of the id between post and wait.
+  int transfer = -1;
+};
+
+struct ResolvedProgram {
+  std::vector<ResolvedInstruction> instructions;
+  int leases = 0;
+  int transfers = 0;
+};
+
+// `stages` and `pools` are in the order of program.buffers. Internal names the instruction and what it lacks.
+StatusOr<ResolvedProgram> resolve(const plan::RankProgram& program, const std::vector<Stage*>& stages,
+                                  const std::vector<ActivationPool*>& pools, LinkBuffers& links);
+
+}  // namespace penstock::worker
