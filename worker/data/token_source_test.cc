@@ -27,7 +27,7 @@ class TokenSourceTest : public ::testing::Test {
   ~TokenSourceTest() override { std::filesystem::remove_all(folder_); }
 
   std::string write(const std::string& name, const std::string& text) {
-    const std::string path = folder_ / name;
+    std::string path = folder_ / name;
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
@@ -69,11 +69,11 @@ TEST_F(TokenSourceTest, targets_are_the_inputs_one_place_further) {
   const std::string path = write("a.txt", counting(400));
   TokenSource source = TokenSource::open(job({path})).value();
   const Microbatch batch = read(source, 0, 0).value();
-  for (int sample = 0; sample < 2; ++sample) {
+  for (size_t sample = 0; sample < 2; ++sample) {
     const int32_t first = batch.inputs[sample * 8];
-    for (int i = 0; i < 8; ++i) {
-      EXPECT_EQ(batch.inputs[sample * 8 + i], (first + i) % 251);
-      EXPECT_EQ(batch.targets[sample * 8 + i], (first + i + 1) % 251);
+    for (size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(batch.inputs[sample * 8 + i], (first + static_cast<int32_t>(i)) % 251);
+      EXPECT_EQ(batch.targets[sample * 8 + i], (first + static_cast<int32_t>(i) + 1) % 251);
     }
   }
 }
@@ -158,7 +158,7 @@ TEST_F(TokenSourceTest, a_pattern_reads_its_files_in_order_of_their_names) {
 
 TEST_F(TokenSourceTest, more_files_than_descriptors_are_read) {
   // The order jumps between files: each read may need another one.
-  for (int i = 0; i < 100; ++i) write(fmt::format("shard-{:03}.txt", i), counting(20, i * 20));
+  for (int64_t i = 0; i < 100; ++i) write(fmt::format("shard-{:03}.txt", i), counting(20, i * 20));
   const std::string whole = write("whole", counting(2000));
   TokenSource one = TokenSource::open(job({whole})).value();
   TokenSource many = TokenSource::open(job({folder_ / "shard-*.txt"})).value();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -69,7 +70,7 @@ struct Outcome {
 };
 
 void expect_same_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(std::memcmp(&a.loss, &b.loss, sizeof a.loss), 0) << a.loss << " " << b.loss;
+  EXPECT_EQ(std::bit_cast<uint64_t>(a.loss), std::bit_cast<uint64_t>(b.loss)) << a.loss << " " << b.loss;
   ASSERT_EQ(a.gradients.size(), b.gradients.size());
   for (size_t i = 0; i < a.gradients.size(); ++i) {
     ASSERT_EQ(a.gradients[i].size(), b.gradients[i].size());
@@ -191,7 +192,7 @@ TEST_F(ModelStageTest, wrong_tensors_are_refused_by_stage) {
   // A program that a worker was sent by mistake must end in a message, not in memory.
   SequentialRun run(job(), cut(job().model, {3, 3, 1}));
   run.begin_step(0);
-  std::vector<float> memory(42 * 36);
+  std::vector<float> memory(size_t{42} * 36);
   const kernels::TensorView good(memory.data(), kernels::DataType::Float32, {42, 36});
   const kernels::TensorView narrow(memory.data(), kernels::DataType::Float32, {42, 35});
   const StageCall base{.step = StepIndex(0), .microbatch = MicrobatchIndex(0)};

@@ -34,6 +34,7 @@ StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
   const std::vector<plan::ParameterSpec> specs = plan::parameters_of(model, items);
   Layout layout;
   std::vector<Place> places;
+  places.reserve(specs.size());
   for (const plan::ParameterSpec& spec : specs) places.push_back(place_of(spec, layout));
 
   PENSTOCK_ASSIGN_OR_RETURN(store.weights_, kernels::Slab::allocate(layout.bytes(), "parameters"));
@@ -73,6 +74,7 @@ const Parameter& ParameterStore::at(const std::string& name) const {
 
 std::vector<WeightDigest> ParameterStore::digests() const {
   std::vector<WeightDigest> digests;
+  digests.reserve(parameters_.size());
   for (const Parameter& parameter : parameters_) {
     const XXH128_hash_t hash =
         XXH3_128bits(parameter.weight.data(), static_cast<size_t>(parameter.weight.bytes()));

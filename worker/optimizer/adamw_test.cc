@@ -47,6 +47,7 @@ TEST(GradientNorm, is_the_root_of_the_sum_in_model_order) {
 TEST(GradientNorm, does_not_depend_on_the_order_in_which_ranks_report) {
   // Each rank sums on its own; one different bit would pull their weights apart.
   std::vector<SquaredNorm> norms;
+  norms.reserve(50);
   for (int32_t i = 0; i < 50; ++i) norms.push_back({i, std::ldexp(1.0 / (i + 3), i % 7 * 9)});
   const double expected = gradient_norm(norms, 50).value();
   std::reverse(norms.begin(), norms.end());
