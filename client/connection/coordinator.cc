@@ -154,6 +154,9 @@ Coordinator::Coordinator(std::string address, const StreamPolicy& policy)
 Coordinator::~Coordinator() = default;
 
 Status Coordinator::explained(StatusCode code, const std::string& text) const {
+  // gRPC tells the whole way to an address; its last words are the reason.
+  const size_t last = text.rfind(": ");
+  const std::string reason = last == std::string::npos ? text : text.substr(last + 2);
   switch (code) {
     case StatusCode::kOk:
       return ok_status();
@@ -162,13 +165,13 @@ Status Coordinator::explained(StatusCode code, const std::string& text) const {
           "no coordinator answers at {} ({}); start one with `penstock up`, or name it with --coordinator "
           "HOST:PORT "
           "or PENSTOCK_COORDINATOR",
-          address_, text);
+          address_, reason);
     case StatusCode::kDeadlineExceeded:
       return deadline_exceeded("the coordinator at {} did not answer in time ({}); see its log", address_,
-                               text);
+                               reason);
     case StatusCode::kUnimplemented:
       return unimplemented("the coordinator at {} does not know this call ({}); is it an older one?",
-                           address_, text);
+                           address_, reason);
     default:
       return Status(code, text);
   }

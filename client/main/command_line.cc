@@ -1,12 +1,16 @@
 #include "client/main/command_line.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/text.h"
 #include "client/commands/commands.h"
 #include "client/main/help.h"
 
@@ -30,8 +34,10 @@ CLI::App* add_command(CLI::App& app, const Help& help, Result& result, int (*run
 }
 
 void add_connection(CLI::App& command, ConnectionOptions& options) {
-  command.add_option("--coordinator", options.coordinator,
-                     "HOST:PORT (default: PENSTOCK_COORDINATOR, else 127.0.0.1:7070)");
+  command
+      .add_option("--coordinator", options.coordinator,
+                  "HOST:PORT (default: PENSTOCK_COORDINATOR, else 127.0.0.1:7070)")
+      ->type_name("HOST:PORT");
 }
 
 void declare_up(CLI::App& command, UpOptions& options) {
@@ -45,20 +51,23 @@ void declare_up(CLI::App& command, UpOptions& options) {
       ->check(CLI::IsMember({"cpu", "cuda", "emulated"}))
       ->capture_default_str();
   command.add_option("--state", options.state, "Folder of the service's state and logs")
+      ->type_name("DIR")
       ->capture_default_str();
   command
       .add_option("--coordinator-port", options.coordinator_port,
                   "Port of the coordinator (default: a free one)")
       ->check(CLI::Range(0, 65535));
-  command.add_option("--run", options.run,
-                     "Submit this job file, follow it, stop everything, exit with its result");
+  command
+      .add_option("--run", options.run,
+                  "Submit this job file, follow it, stop everything, exit with its result")
+      ->type_name("FILE");
   command.add_option("-o,--output", options.output, "text, or json: one line last on stdout")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
 }
 
 void declare_submit(CLI::App& command, SubmitOptions& options) {
-  command.add_option("file", options.file, "Job file (YAML)")->required();
+  command.add_option("file", options.file, "Job file (YAML)")->required()->type_name("FILE");
   command.add_flag("--follow", options.follow, "Show progress until the job has ended; exit with its result");
   command.add_flag("--dry-run", options.dry_run, "Check only; queue nothing");
   add_connection(command, options.connection);
@@ -68,7 +77,7 @@ void declare_get(CLI::App& command, GetOptions& options) {
   command.add_option("kind", options.kind, "jobs, workers, job NAME or worker NAME")
       ->required()
       ->check(CLI::IsMember({"jobs", "workers", "job", "worker"}));
-  command.add_option("name", options.name, "Only this one");
+  command.add_option("name", options.name, "Only this one")->type_name("NAME");
   command.add_option("-o,--output", options.output, "Format")
       ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}))
       ->capture_default_str();
@@ -80,17 +89,17 @@ void declare_describe(CLI::App& command, DescribeOptions& options) {
   command.add_option("kind", options.kind, "job or worker")
       ->required()
       ->check(CLI::IsMember({"job", "worker"}));
-  command.add_option("name", options.name, "Its name")->required();
+  command.add_option("name", options.name, "Its name")->required()->type_name("NAME");
   add_connection(command, options.connection);
 }
 
 void declare_job(CLI::App& command, JobOptions& options) {
-  command.add_option("job", options.name, "Name of the job")->required();
+  command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
   add_connection(command, options.connection);
 }
 
 void declare_logs(CLI::App& command, LogsOptions& options) {
-  command.add_option("job", options.name, "Name of the job")->required();
+  command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
   command.add_option("--rank", options.rank, "Only this rank")->check(CLI::Range(0, 65535));
   command.add_flag("-f,--follow", options.follow, "Go on until the job has ended");
   add_connection(command, options.connection);
@@ -104,6 +113,7 @@ constexpr std::array kLaterScheduleOptions = {
 
 void declare_schedule(CLI::App& command, ScheduleOptions& options) {
   command.add_option("name", options.name, "Schedule: " + schedule_names_text() + ", or file:PATH")
+      ->type_name("NAME")
       ->required();
   command.add_option("-p,--pipeline", options.pipeline, "Ranks");
   command.add_option("-m,--microbatches", options.microbatches, "Microbatches of a step");
@@ -112,8 +122,10 @@ void declare_schedule(CLI::App& command, ScheduleOptions& options) {
   command
       .add_option("--costs", options.costs,
                   "F,I,W[,PAIR]: time of a forward, input gradient, weight gradient")
+      ->type_name("LIST")
       ->capture_default_str();
   command.add_option("--latency", options.latency, "Added to every transfer between ranks")
+      ->type_name("TIME")
       ->capture_default_str();
   command.add_option("--timeline", options.timeline, "When actions start")
       ->check(CLI::IsMember({"earliest", "aligned"}))
@@ -130,7 +142,9 @@ void declare_schedule(CLI::App& command, ScheduleOptions& options) {
 }
 
 void declare_verify(CLI::App& command, VerifyOptions& options) {
-  command.add_option("file", options.file, "Program, as `penstock schedule -o json` prints it")->required();
+  command.add_option("file", options.file, "Program, as `penstock schedule -o json` prints it")
+      ->required()
+      ->type_name("FILE");
   command.add_option("--format", options.format, "Format of the file")
       ->check(CLI::IsMember({"auto", "json", "torch-csv", "torch-csv-comms"}))
       ->capture_default_str();
@@ -149,12 +163,34 @@ void add_later_commands(CLI::App& app, Result& result) {
   }
 }
 
+// "penstock: REASON", as every other error.
+std::string failure_text(const CLI::App* app, const CLI::Error& failure) {
+  std::string command = app->get_display_name();
+  for (const CLI::App* parsed : app->get_subcommands()) command += " " + parsed->get_name();
+  return fmt::format("penstock: {}; see `{} --help`\n", failure.what(), command);
+}
+
+// CLI11 would say that a command is missing, not that it does not know this one.
+bool is_unknown_command(const CLI::App& app, const std::string& word) {
+  if (word.empty() || word.front() == '-') return false;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == word) return false;
+    names.push_back(command->get_name());
+  }
+  const std::string nearest = nearest_name(word, names);
+  std::fprintf(stderr, "penstock: unknown command %s%s; see `penstock --help`\n", word.c_str(),
+               nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest).c_str());
+  return true;
+}
+
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
   CLI::App app("Penstock trains Transformers through a pipeline of workers, as a service.", "penstock");
   app.footer(overview_examples());
   app.set_version_flag("--version", "penstock 0.1.0");
+  app.failure_message(failure_text);
   app.require_subcommand(1);
   app.fallthrough(false);
 
@@ -170,6 +206,7 @@ int run_command_line(int argc, char** argv) {
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
   add_later_commands(app, result);
 
+  if (argc > 1 && is_unknown_command(app, argv[1])) return kExitUsage;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& failure) {

@@ -138,6 +138,8 @@ TEST_F(Offline, bad_requests_are_refused_with_the_field_and_exit_code_two) {
   refused("schedule zb-h1 -p 4 -m 8", "not built yet");
   refused("schedule 1f1b -p 4 -m 8 --memory-limit 4", "--memory-limit: designed, and not built yet");
   refused("schedule 1f1b -p 4 -m 8 -o perfetto", "not built yet");
+  refused("scedule 1f1b", "unknown command scedule (did you mean schedule?)");
+  refused("get", "kind is required; see `penstock get --help`");
   refused("plan job.yaml --profile x", "penstock plan: designed, and not built yet");
 }
 
