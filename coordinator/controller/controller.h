@@ -32,13 +32,14 @@ struct SubmitCall {
 
 struct JobWait {
   std::string name{};
-  uint64_t after_version = 0;  // answers as soon as the job's version is greater; 0 answers at once
+  uint64_t after_version =
+      0;  // answers as soon as the job's version is greater, or when it has ended; 0 answers at once
   bool include_losses = false;
 };
 
 struct LogWait {
   std::string name{};
-  RankIndex rank{};       // unset: all ranks
+  RankIndex rank{};     // unset: all ranks
   uint64_t cursor = 0;  // LogPage::next of the page before; 0 starts at the oldest line kept
   bool follow =
       false;  // waits until there is at least one line, or the job has ended; otherwise answers at once
@@ -67,8 +68,8 @@ class Controller {
   virtual void submit(SubmitCall call, std::function<void(StatusOr<SubmitOutcome>)> done) = 0;
   virtual void get_job(std::string name, bool include_losses,
                        std::function<void(StatusOr<JobView>)> done) = 0;
-  virtual void list_jobs(
-      std::function<void(StatusOr<std::vector<JobView>>)> done) = 0;  // by submission, no losses
+  // By submission; without job file, stages, events and losses, so that a long list stays small.
+  virtual void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) = 0;
   // Answers with the job's state once the cancellation is durable; a job that has ended keeps its state: no
   // error.
   virtual void cancel_job(std::string name, std::string principal,

@@ -186,33 +186,4 @@ void Telemetry::operator()(const JobRetired& retired) {
   by_job_.erase(series);
 }
 
-RpcMetrics::RpcMetrics(std::shared_ptr<Registry> registry)
-    : registry_(std::move(registry)),
-      calls_(counters(*registry_, "penstock_rpc_calls_total", "Calls that have ended, by method and code")),
-      seconds_(
-          histograms(*registry_, "penstock_rpc_seconds", "Time of calls from arrival to end, by method")),
-      streams_(gauges(*registry_, "penstock_rpc_streams", "Streams that are open, by method")) {}
-
-void RpcMetrics::finished(const std::string& method, const std::string& code, double seconds) {
-  const std::lock_guard lock(mutex_);
-  Counter*& calls = calls_cache_[{method, code}];
-  if (!calls) calls = &calls_.Add({{"method", method}, {"code", code}});
-  Histogram*& times = seconds_cache_[method];
-  if (!times) times = &seconds_.Add({{"method", method}}, decades(1e-4, 6));
-  calls->Increment();
-  times->Observe(seconds);
-}
-
-void RpcMetrics::stream_opened(const std::string& method) {
-  const std::lock_guard lock(mutex_);
-  Gauge*& streams = streams_cache_[method];
-  if (!streams) streams = &streams_.Add({{"method", method}});
-  streams->Increment();
-}
-
-void RpcMetrics::stream_closed(const std::string& method) {
-  const std::lock_guard lock(mutex_);
-  if (Gauge* streams = streams_cache_[method]) streams->Decrement();
-}
-
 }  // namespace penstock::coordinator

@@ -10,9 +10,9 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <array>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -23,6 +23,7 @@ namespace penstock::coordinator {
 class Telemetry {
  public:
   explicit Telemetry(std::shared_ptr<prometheus::Registry> registry);
+  ~Telemetry();
 
   void record(const Observation& observation);
   void set_census(const Census& census);
@@ -58,31 +59,6 @@ class Telemetry {
   std::array<prometheus::Gauge*, 4> workers_by_state_{};  // free, assigned, draining, lost
   std::array<prometheus::Gauge*, 2> devices_by_state_{};  // free, assigned
   std::map<std::string, std::unique_ptr<JobSeries>> by_job_;
-
- public:
-  ~Telemetry();
-};
-
-// penstock_rpc_*: calls by method and code, their time, and streams that are open.
-class RpcMetrics {
- public:
-  explicit RpcMetrics(std::shared_ptr<prometheus::Registry> registry);
-
-  // `method` and `code` come from fixed sets ("Jobs.Submit", "OK"), never from a client's words.
-  void finished(const std::string& method, const std::string& code, double seconds);
-  void stream_opened(const std::string& method);
-  void stream_closed(const std::string& method);
-
- private:
-  std::shared_ptr<prometheus::Registry> registry_;
-  prometheus::Family<prometheus::Counter>& calls_;
-  prometheus::Family<prometheus::Histogram>& seconds_;
-  prometheus::Family<prometheus::Gauge>& streams_;
-
-  std::mutex mutex_;  // guards the caches
-  std::map<std::pair<std::string, std::string>, prometheus::Counter*> calls_cache_;
-  std::map<std::string, prometheus::Histogram*> seconds_cache_;
-  std::map<std::string, prometheus::Gauge*> streams_cache_;
 };
 
 }  // namespace penstock::coordinator

@@ -88,17 +88,5 @@ TEST_F(TelemetryTest, expirations_and_refusals_are_counted) {
   EXPECT_THAT(page(), HasSubstr("penstock_reports_refused_total{reason=\"malformed\"} 0"));
 }
 
-TEST_F(TelemetryTest, calls_and_streams_are_counted_by_method) {
-  RpcMetrics rpc(registry);
-  rpc.finished("Jobs.Submit", "OK", 0.02);
-  rpc.finished("Jobs.Submit", "OK", 0.03);
-  rpc.stream_opened("Workers.Session");
-  rpc.stream_opened("Workers.Session");
-  rpc.stream_closed("Workers.Session");
-  EXPECT_THAT(page(), HasSubstr("penstock_rpc_calls_total{code=\"OK\",method=\"Jobs.Submit\"} 2"));
-  EXPECT_THAT(page(), HasSubstr("penstock_rpc_seconds_count{method=\"Jobs.Submit\"} 2"));
-  EXPECT_THAT(page(), HasSubstr("penstock_rpc_streams{method=\"Workers.Session\"} 1"));
-}
-
 }  // namespace
 }  // namespace penstock::coordinator

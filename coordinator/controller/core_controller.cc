@@ -1,0 +1,370 @@
+#include "coordinator/controller/core_controller.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "coordinator/controller/internal/task_queue.h"
+#include "coordinator/controller/internal/waits.h"
+#include "coordinator/core/assignment/assignment.h"
+#include "coordinator/core/core.h"
+#include "coordinator/telemetry/telemetry.h"
+
+namespace penstock::coordinator {
+namespace {
+
+Status stopping() {
+  return unavailable("the coordinator stops; try again");
+}
+Status inbox_full() {
+  return resource_exhausted("the coordinator has too many calls to answer; try again");
+}
+
+Status status_of(TaskQueue::Posted posted) {
+  switch (posted) {
+    case TaskQueue::Posted::Taken:
+      return ok_status();
+    case TaskQueue::Posted::Full:
+      return inbox_full();
+    case TaskQueue::Posted::Closed:
+      return stopping();
+  }
+  return ok_status();
+}
+
+class Implementation final : public CoreController {
+ public:
+  Implementation(ControllerOptions options, std::unique_ptr<Store> store,
+                 std::shared_ptr<prometheus::Registry> registry, const Clock& clock)
+      : options_(std::move(options)),
+        clock_(clock),
+        store_(std::move(store)),
+        telemetry_(std::move(registry)),
+        waits_(options_.waits, options_.log_lines_per_page),
+        inbox_(options_.inbox),
+        planning_(options_.submissions) {
+    state_.options = options_.core;
+  }
+  ~Implementation() override { (void)stop(); }
+
+  Status begin();
+  Status stop() override;
+
+  void submit(SubmitCall call, std::function<void(StatusOr<SubmitOutcome>)> done) override;
+  void get_job(std::string name, bool include_losses, std::function<void(StatusOr<JobView>)> done) override;
+  void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) override;
+  void cancel_job(std::string name, std::string principal,
+                  std::function<void(StatusOr<JobState>)> done) override;
+  WaitId wait_job(JobWait wait, std::function<void(StatusOr<JobView>)> done) override;
+  WaitId wait_logs(LogWait wait, std::function<void(StatusOr<LogPage>)> done) override;
+  void abandon(WaitId id) override;
+  void list_workers(std::function<void(StatusOr<std::vector<WorkerView>>)> done) override;
+  SessionId open_session(Registration registration, std::shared_ptr<WorkerSink> sink) override;
+  void deliver(SessionId session, WorkerMessage message, std::function<void()> taken) override;
+  void close_session(SessionId session, std::string reason) override;
+  void publish(CommunicatorKey key, std::string value, std::function<void(Status)> done) override;
+  WaitId look_up(CommunicatorKey key, Duration timeout,
+                 std::function<void(StatusOr<std::string>)> done) override;
+
+ private:
+  // Posts `task`, which answers through `done`; a refusal is answered on the calling thread.
+  template <typename Answer>
+  void call(const std::function<void(Answer)>& done, Task task) {
+    if (const Status status = status_of(inbox_.post(std::move(task))); !status.ok()) done(status);
+  }
+
+  void serve();
+  void plan_until_closed();
+  void end_everything();
+  void tell(Event event);
+  void apply_one(Event event);
+  Now now() const { return {taken_at_, clock_.unix_milliseconds()}; }
+  void when_durable(Ticket ticket);
+  void check_submission(SubmitCall call, const std::function<void(StatusOr<SubmitOutcome>)>& done);
+
+  void carry_out(AnswerSubmit& command) { answer(submissions_, command.reply, std::move(command.outcome)); }
+  void carry_out(AnswerCancel& command) { answer(cancellations_, command.reply, std::move(command.state)); }
+  void carry_out(AnswerPublish& command) { answer(publications_, command.reply, std::move(command.status)); }
+  void carry_out(AnswerLookUp& command) { answer(look_ups_, command.reply, std::move(command.value)); }
+  void carry_out(SendToWorker& command);
+  void carry_out(CloseSession& command);
+  void carry_out(PlanAttempt& command);
+  void carry_out(Save& command) { store_->save(std::move(command)); }
+  void carry_out(JobChanged& command) { waits_.job_changed(command.job, state_, clock_.unix_milliseconds()); }
+  void carry_out(LogGrew& command) { waits_.log_grew(command.job, state_); }
+  void carry_out(Observed& command) { telemetry_.record(command.observation); }
+  void carry_out(Say& command) { log::write(command.level, command.line); }
+
+  template <typename Answer>
+  using Callbacks = std::map<ReplyId, std::function<void(Answer)>>;
+  template <typename Answer>
+  static void answer(Callbacks<Answer>& callbacks, ReplyId reply, Answer value) {
+    if (auto found = callbacks.extract(reply)) found.mapped()(std::move(value));
+  }
+  template <typename Answer>
+  static void answer_all(Callbacks<Answer>& callbacks, const Status& status) {
+    for (auto& [reply, done] : std::exchange(callbacks, {})) done(status);
+  }
+
+  const ControllerOptions options_;
+  const Clock& clock_;
+  const std::unique_ptr<Store> store_;
+
+  // The controller's thread (and begin(), before it).
+  Telemetry telemetry_;
+  State state_;
+  TimePoint taken_at_{};
+  std::deque<Event> consequences_;  // events that carrying out commands brought up
+  bool applying_ = false;
+  std::map<SessionId, std::shared_ptr<WorkerSink>> sinks_;
+  Callbacks<StatusOr<SubmitOutcome>> submissions_;
+  Callbacks<StatusOr<JobState>> cancellations_;
+  Callbacks<Status> publications_;
+  Callbacks<StatusOr<std::string>> look_ups_;
+  Waits waits_;
+  Ticket restored_ = 0;  // durable means that the restart is
+  std::promise<void> restored_durable_;
+  bool restore_told_ = false;
+
+  std::atomic<bool> stopping_{false};  // the planner only empties its queue
+  std::atomic<uint64_t> next_id_{1};   // of sessions, replies and waits
+  TaskQueue inbox_;
+  TaskQueue planning_;
+  std::thread controller_;
+  std::thread planner_;
+};
+
+Status Implementation::begin() {
+  taken_at_ = clock_.now();
+  store_->start([this](Ticket ticket) { inbox_.post_always([this, ticket] { when_durable(ticket); }); });
+  tell(Restore{store_->load()});
+  restored_ = state_.store.last();
+  std::future<void> restored = restored_durable_.get_future();
+  controller_ = std::thread([this] { serve(); });
+  planner_ = std::thread([this] { plan_until_closed(); });
+  if (restored_ == 0 || restored.wait_for(options_.restore_limit) == std::future_status::ready)
+    return ok_status();
+  return unavailable("the store did not commit within {:.0f} s of the start",
+                     to_seconds(options_.restore_limit));
+}
+
+void Implementation::serve() {
+  pthread_setname_np(pthread_self(), "controller");
+  TimePoint next_tick = clock_.now();
+  while (true) {
+    std::optional<std::vector<Task>> tasks = inbox_.take(next_tick);
+    if (!tasks) return end_everything();
+    taken_at_ = clock_.now();
+    for (const Task& task : *tasks) task();
+    if (taken_at_ < next_tick) continue;
+    tell(Tick{});
+    telemetry_.set_census(take_census(state_));
+    next_tick = taken_at_ + options_.tick;
+  }
+}
+
+void Implementation::plan_until_closed() {
+  pthread_setname_np(pthread_self(), "planner");
+  while (std::optional<std::vector<Task>> tasks = planning_.take(std::nullopt)) {
+    for (const Task& task : *tasks) task();
+  }
+}
+
+// The planner goes first, since its tasks post to the inbox; then the inbox, and what it leaves unanswered.
+Status Implementation::stop() {
+  stopping_ = true;
+  planning_.close();
+  if (planner_.joinable()) planner_.join();
+  inbox_.close();
+  if (controller_.joinable()) controller_.join();
+  return store_->stop();
+}
+
+void Implementation::end_everything() {
+  answer_all(submissions_, stopping());
+  answer_all(cancellations_, stopping());
+  answer_all(publications_, stopping());
+  answer_all(look_ups_, stopping());
+  waits_.abandon_all(stopping());
+  for (auto& [session, sink] : std::exchange(sinks_, {})) {
+    if (sink) sink->close(stopping());
+  }
+}
+
+void Implementation::tell(Event event) {
+  consequences_.push_back(std::move(event));
+  if (applying_) return;
+  applying_ = true;
+  while (!consequences_.empty()) {
+    Event next = std::move(consequences_.front());
+    consequences_.pop_front();
+    apply_one(std::move(next));
+  }
+  applying_ = false;
+}
+
+void Implementation::apply_one(Event event) {
+  for (Command& command : apply(state_, std::move(event), now())) {
+    std::visit([this](auto& one) { carry_out(one); }, command);
+  }
+}
+
+void Implementation::when_durable(Ticket ticket) {
+  tell(StoreDurable{ticket});
+  if (restore_told_ || ticket < restored_) return;
+  restore_told_ = true;
+  restored_durable_.set_value();
+}
+
+void Implementation::carry_out(SendToWorker& command) {
+  auto found = sinks_.find(command.session);
+  if (found == sinks_.end() || !found->second) return;
+  if (found->second->send(std::move(command.message))) return;
+  const std::shared_ptr<WorkerSink> sink = std::exchange(found->second, nullptr);
+  sink->close(unavailable("the session does not take what it is sent"));
+  tell(SessionClosed{command.session, "its session does not take what it is sent"});
+}
+
+void Implementation::carry_out(CloseSession& command) {
+  auto found = sinks_.find(command.session);
+  if (found == sinks_.end() || !found->second) return;
+  std::exchange(found->second, nullptr)->close(command.status);
+}
+
+void Implementation::carry_out(PlanAttempt& command) {
+  planning_.post_always([this, command = std::move(command)] {
+    if (stopping_) return;
+    auto plan = plan_attempt(*command.spec);
+    AttemptPlanned planned{command.job, command.attempt, plan.status(), plan.ok() ? *plan : nullptr};
+    inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
+  });
+}
+
+void Implementation::submit(SubmitCall call, std::function<void(StatusOr<SubmitOutcome>)> done) {
+  const TaskQueue::Posted posted =
+      planning_.post([this, call = std::move(call), done] { check_submission(call, done); });
+  if (const Status status = status_of(posted); !status.ok()) done(status);
+}
+
+// On the planner's thread.
+void Implementation::check_submission(SubmitCall call,
+                                      const std::function<void(StatusOr<SubmitOutcome>)>& done) {
+  if (stopping_) return done(stopping());
+  StatusOr<CheckedJob> checked = check_job(call.spec_yaml);
+  const bool posted = inbox_.post_always([this, call = std::move(call), checked = std::move(checked), done] {
+    if (!checked.ok()) return done(checked.status());
+    if (call.dry_run) return done(checked->outcome);
+    const ReplyId reply = next_id_++;
+    submissions_[reply] = done;
+    tell(Submit{reply, call.principal, call.request_id, checked->spec});
+  });
+  if (!posted) done(stopping());
+}
+
+void Implementation::get_job(std::string name, bool include_losses,
+                             std::function<void(StatusOr<JobView>)> done) {
+  call<StatusOr<JobView>>(done, [this, name = std::move(name), include_losses, done] {
+    done(view_job(state_, name, include_losses, clock_.unix_milliseconds()));
+  });
+}
+
+void Implementation::list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) {
+  call<StatusOr<std::vector<JobView>>>(done,
+                                       [this, done] { done(view_jobs(state_, clock_.unix_milliseconds())); });
+}
+
+void Implementation::cancel_job(std::string name, std::string principal,
+                                std::function<void(StatusOr<JobState>)> done) {
+  call<StatusOr<JobState>>(done, [this, name = std::move(name), principal = std::move(principal), done] {
+    const ReplyId reply = next_id_++;
+    cancellations_[reply] = done;
+    tell(Cancel{reply, name, principal});
+  });
+}
+
+WaitId Implementation::wait_job(JobWait wait, std::function<void(StatusOr<JobView>)> done) {
+  const WaitId id = next_id_++;
+  call<StatusOr<JobView>>(done, [this, id, wait = std::move(wait), done] {
+    waits_.add(id, wait, done, state_, clock_.unix_milliseconds());
+  });
+  return id;
+}
+
+WaitId Implementation::wait_logs(LogWait wait, std::function<void(StatusOr<LogPage>)> done) {
+  const WaitId id = next_id_++;
+  call<StatusOr<LogPage>>(done,
+                          [this, id, wait = std::move(wait), done] { waits_.add(id, wait, done, state_); });
+  return id;
+}
+
+void Implementation::abandon(WaitId id) {
+  inbox_.post_always([this, id] {
+    if (!waits_.abandon(id, cancelled("the wait was abandoned"))) tell(LookUpAbandoned{id});
+  });
+}
+
+void Implementation::list_workers(std::function<void(StatusOr<std::vector<WorkerView>>)> done) {
+  call<StatusOr<std::vector<WorkerView>>>(done, [this, done] { done(worker_views(state_.fleet)); });
+}
+
+SessionId Implementation::open_session(Registration registration, std::shared_ptr<WorkerSink> sink) {
+  const SessionId session = next_id_++;
+  const TaskQueue::Posted posted = inbox_.post([this, session, registration = std::move(registration), sink] {
+    sinks_[session] = sink;
+    tell(SessionOpened{session, registration});
+  });
+  if (const Status status = status_of(posted); !status.ok()) sink->close(status);
+  return session;
+}
+
+void Implementation::deliver(SessionId session, WorkerMessage message, std::function<void()> taken) {
+  const bool posted = inbox_.post_always([this, session, message = std::move(message), taken]() mutable {
+    tell(SessionSaid{session, std::move(message)});
+    taken();
+  });
+  if (!posted) taken();
+}
+
+void Implementation::close_session(SessionId session, std::string reason) {
+  inbox_.post_always([this, session, reason = std::move(reason)] {
+    sinks_.erase(session);
+    tell(SessionClosed{session, reason});
+  });
+}
+
+void Implementation::publish(CommunicatorKey key, std::string value, std::function<void(Status)> done) {
+  call<Status>(done, [this, key = std::move(key), value = std::move(value), done] {
+    const ReplyId reply = next_id_++;
+    publications_[reply] = done;
+    tell(Publish{reply, key, value});
+  });
+}
+
+WaitId Implementation::look_up(CommunicatorKey key, Duration timeout,
+                               std::function<void(StatusOr<std::string>)> done) {
+  const WaitId id = next_id_++;
+  call<StatusOr<std::string>>(done, [this, id, key = std::move(key), timeout, done] {
+    look_ups_[id] = done;
+    tell(LookUp{id, key, taken_at_ + timeout});
+  });
+  return id;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<CoreController>> CoreController::start(
+    ControllerOptions options, std::unique_ptr<Store> store, std::shared_ptr<prometheus::Registry> registry,
+    const Clock& clock) {
+  auto controller =
+      std::make_unique<Implementation>(std::move(options), std::move(store), std::move(registry), clock);
+  PENSTOCK_RETURN_IF_ERROR(controller->begin());
+  return std::unique_ptr<CoreController>(std::move(controller));
+}
+
+}  // namespace penstock::coordinator
