@@ -1,7 +1,8 @@
 #include "kernels/device/slab.h"
 
+#include <unistd.h>
+
 #include <cstring>
-#include <new>
 
 namespace penstock::kernels {
 namespace {
@@ -12,16 +13,19 @@ constexpr int64_t kAlignment = 64;
 
 StatusOr<Slab> Slab::allocate(int64_t bytes, const std::string& purpose) {
   if (bytes < 0) return invalid_argument("{} bytes of memory asked for {}", bytes, purpose);
+  // Every page is touched below: more than the host has would end in the kernel's out-of-memory killer.
+  const int64_t host_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   Slab slab;
   slab.bytes_ = bytes;
   if (bytes == 0) return slab;
-  if (bytes <= INT64_MAX - kAlignment) {
+  if (bytes <= host_bytes) {
     const size_t rounded = (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
     slab.memory_.reset(std::aligned_alloc(kAlignment, rounded));
   }
   if (slab.memory_ == nullptr) {
     return resource_exhausted(
-        "no memory for {}: {} bytes asked for; use more workers or a smaller microbatch", purpose, bytes);
+        "no memory for {}: {} bytes asked for, the host has {}; use more workers or a smaller microbatch",
+        purpose, bytes, host_bytes);
   }
   // Touches every page now, so that a host that promised too much fails before the first step and not in it.
   std::memset(slab.memory_.get(), 0, static_cast<size_t>(bytes));
