@@ -127,7 +127,9 @@ struct Refusal {
   std::string expected;     // the whole message
 };
 
-void PrintTo(const Refusal& refusal_case, std::ostream* out) { *out << refusal_case.replacement; }
+void PrintTo(const Refusal& refusal_case, std::ostream* out) {
+  *out << refusal_case.replacement;
+}
 
 // Every refusal alone, with its exact text: a person reads these.
 class RefusedJobSpec : public ::testing::TestWithParam<Refusal> {};
@@ -154,8 +156,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"name: quickstart\n", "", "line 1: name: expected a value, found no such key"},
         Refusal{"train:\n  steps: 200\n", "train:\n",
                 "line 18: train.steps: expected a value, found no such key"},
-        Refusal{"  seed: 1\n", "  seed: 1\n  steps: 100\n",
-                "line 24: steps: expected each key once, found it again; it stands on line 19 already"}));
+        Refusal{
+            "  seed: 1\n", "  seed: 1\n  steps: 100\n",
+            "line 24: train.steps: expected each key once, found it again; it stands on line 19 already"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Types, RefusedJobSpec,

@@ -106,6 +106,15 @@ class TreeBuilder final : public YAML::EventHandler {
     map.key_line = node.line;
   }
 
+  // "train.steps" for the key that is being read.
+  std::string path_of_key() const {
+    std::string path;
+    for (const Open& open : stack_) {
+      if (open.has_key) path += (path.empty() ? "" : ".") + open.key;
+    }
+    return path;
+  }
+
   void attach(YamlNode node) {
     if (stack_.empty()) {
       root_ = std::move(node);
@@ -116,9 +125,10 @@ class TreeBuilder final : public YAML::EventHandler {
       parent.node.items.push_back(std::move(node));
       return;
     }
+    const std::string field = path_of_key();
     parent.has_key = false;
     if (const auto* first = parent.node.find(parent.key)) {
-      problems_.expected(parent.key_line, shown_value(parent.key), "each key once",
+      problems_.expected(parent.key_line, shown_value(field), "each key once",
                          fmt::format("it again; it stands on line {} already", first->line));
       return;
     }
