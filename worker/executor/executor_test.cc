@@ -1,0 +1,273 @@
+#include "worker/executor/executor.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "plan/schedule/families.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/parameters.h"
+#include "worker/executor/check_assignment.h"
+#include "worker/executor/testing/fake_daemon.h"
+
+namespace penstock::worker {
+namespace {
+
+// A tiny Llama over a text that repeats itself now and then, so that there is something to learn.
+std::string text_file() {
+  const std::string path = ::testing::TempDir() + "executor_test.txt";
+  std::ofstream text(path);
+  for (int i = 0; i < 600; ++i) text << "line " << i % 17 << " of the water book; ";
+  return path;
+}
+
+struct Variant {
+  std::string schedule = "1f1b";
+  int ranks = 1;
+  int stages_per_rank = 1;
+  int threads = 1;
+  int seed = 1;
+  int steps = 6;
+  std::string split = "auto";
+  std::string extra{};  // lines added to the job file
+};
+
+std::string job_file(const Variant& variant) {
+  return fmt::format(R"(name: tiny
+model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_heads: 4, num_key_value_heads: 2,
+         intermediate_size: 48, max_position_embeddings: 32, rope_theta: 10000, rms_norm_eps: 1e-5}}
+data: {{source: {}, tokenizer: bytes, sequence_length: 16}}
+train: {{steps: {}, global_batch_size: 8, microbatch_size: 2, dtype: float32, seed: {},
+         optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: 1.0}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
+parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}}}
+device: {{kind: cpu, threads: {}}}
+{})",
+                     text_file(), variant.steps, variant.seed, variant.ranks, variant.stages_per_rank,
+                     variant.schedule, variant.split, variant.threads, variant.extra);
+}
+
+std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
+  const std::string yaml = job_file(variant);
+  const plan::JobSpec job = plan::parse_job_spec(yaml).value();
+  const plan::ComputeProgram program =
+      plan::generate(
+          {variant.schedule, variant.ranks, static_cast<int>(job.microbatches()), variant.stages_per_rank})
+          .value();
+  const plan::LoweredProgram lowered = plan::lower(program).value();
+  std::vector<ExecutorAssignment> assignments;
+  for (const plan::RankProgram& of_rank : lowered.ranks) {
+    Assignment assignment{.attempt = {"tiny", 1, 7},
+                          .rank = of_rank.rank,
+                          .device = 0,
+                          .spec_yaml = yaml,
+                          .split = job.parallel.split,
+                          .program = of_rank,
+                          .first_step = 0,
+                          .rank_hosts = std::vector<std::string>(variant.ranks, "here")};
+    assignments.push_back({std::move(assignment), "127.0.0.1", "worker"});
+  }
+  return assignments;
+}
+
+// What a run leaves behind: to be the same, bit for bit, however it was cut.
+struct Result {
+  std::vector<double> losses;
+  std::vector<double> gradient_norms;
+  std::map<int, std::array<uint8_t, 16>> digests;  // by parameter
+  bool operator==(const Result&) const = default;
+};
+
+Result result_of(const std::vector<ExecutorOutcome>& outcomes) {
+  Result result;
+  for (const ExecutorOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.exit_code, 0) << (outcome.failed ? outcome.failed->reason : "");
+    EXPECT_TRUE(outcome.ready.has_value());
+    EXPECT_TRUE(outcome.finished.has_value());
+    if (!outcome.finished) continue;
+    for (const ParameterDigest& digest : outcome.finished->digests) {
+      EXPECT_TRUE(result.digests.emplace(digest.parameter, digest.digest).second) << "owned twice";
+    }
+    for (const StepReport& report : outcome.steps) {
+      if (report.loss) result.losses.push_back(*report.loss);
+    }
+    if (!result.gradient_norms.empty()) {
+      for (size_t i = 0; i < outcome.steps.size(); ++i) {
+        EXPECT_EQ(outcome.steps[i].gradient_norm, result.gradient_norms.at(i)) << "ranks clip differently";
+      }
+    }
+    result.gradient_norms.clear();
+    for (const StepReport& report : outcome.steps) result.gradient_norms.push_back(report.gradient_norm);
+  }
+  return result;
+}
+
+Result train(const Variant& variant) {
+  return result_of(FakeDaemon(assignments_of(variant)).serve());
+}
+
+const Result& reference() {
+  static const Result result = train({.schedule = "naive"});
+  return result;
+}
+
+TEST(Executor, training_lowers_the_loss_and_reports_every_step) {
+  const Result& result = reference();
+  ASSERT_EQ(result.losses.size(), 6u);
+  EXPECT_NEAR(result.losses.front(), 5.545, 0.2) << "ln 256 before anything is learnt";
+  EXPECT_LT(result.losses.back(), 0.95 * result.losses.front());
+  const auto parameters = plan::model_parameters(plan::parse_job_spec(job_file({}))->model);
+  EXPECT_EQ(result.digests.size(), parameters.size());
+  for (const double norm : result.gradient_norms) EXPECT_GT(norm, 0);
+}
+
+class ExecutorOverCuts : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(ExecutorOverCuts, same_bits_as_on_one_rank) {
+  // The numerics contract, through every layer of the executor: losses, norms and weights do not know the
+  // cut.
+  EXPECT_EQ(train(GetParam()), reference());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cuts, ExecutorOverCuts,
+    ::testing::Values(
+        Variant{.schedule = "1f1b", .ranks = 1, .threads = 2}, Variant{.schedule = "gpipe", .ranks = 2},
+        Variant{.schedule = "1f1b", .ranks = 2, .split = "[[embedding, 0, 1, 2, 3, 4], [5, head]]"},
+        Variant{.schedule = "naive", .ranks = 4}, Variant{.schedule = "1f1b", .ranks = 4, .threads = 2},
+        Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2},
+        Variant{.schedule = "interleaved-1f1b", .ranks = 4, .stages_per_rank = 2}),
+    [](const auto& tested) {
+      const Variant& v = tested.param;
+      std::string name = fmt::format("{}_p{}_v{}_t{}{}", v.schedule, v.ranks, v.stages_per_rank, v.threads,
+                                     v.split == "auto" ? "" : "_uneven");
+      for (char& c : name) c = c == '-' ? '_' : c;
+      return name;
+    });
+
+TEST(Executor, another_seed_is_another_run) {
+  const Result other = train({.seed = 2});
+  EXPECT_NE(other.losses, reference().losses);
+  EXPECT_NE(other.digests, reference().digests);
+}
+
+TEST(Executor, step_report_tells_times_slots_and_memory_of_its_rank) {
+  const auto assignments = assignments_of({.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2});
+  const std::vector<ExecutorOutcome> outcomes = FakeDaemon(assignments).serve();
+  for (const ExecutorOutcome& outcome : outcomes) {
+    ASSERT_EQ(outcome.steps.size(), 6u);
+    const StepReport& report = outcome.steps.back();
+    EXPECT_EQ(report.step, 5);
+    EXPECT_EQ(report.loss.has_value(), report.rank == RankIndex(1));
+    EXPECT_GT(report.cpu_seconds, 0);
+    EXPECT_GT(report.wall_seconds, report.wait_seconds);
+    const plan::RankProgram& program = assignments[report.rank.value].assignment.program;
+    ASSERT_EQ(report.stages.size(), program.buffers.size());
+    for (size_t i = 0; i < report.stages.size(); ++i) {
+      EXPECT_EQ(report.stages[i].stage, program.buffers[i].stage);
+      EXPECT_GT(report.stages[i].forward_seconds, 0);
+      EXPECT_GT(report.stages[i].backward_seconds, 0);
+      EXPECT_EQ(report.stages[i].activation_slots, program.buffers[i].activation_slots);
+      EXPECT_EQ(report.stages[i].activation_slots_peak, program.buffers[i].activation_slots);
+    }
+    std::vector<std::string> kinds;
+    for (const MemoryKind& kind : report.memory) {
+      kinds.push_back(kind.kind);
+      EXPECT_GT(kind.bytes_peak, 0) << kind.kind;
+    }
+    EXPECT_EQ(kinds,
+              (std::vector<std::string>{"parameters", "gradients", "optimizer", "activations", "boundary"}));
+  }
+}
+
+// Refused before the first step, by the rank that finds it, with the reason.
+std::string refusal_of(const ExecutorAssignment& assignment) {
+  const ExecutorOutcome outcome = FakeDaemon({assignment}).serve().front();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_FALSE(outcome.ready.has_value());
+  if (!outcome.failed) return "nothing was said";
+  EXPECT_EQ(outcome.failed->step, -1);
+  return outcome.failed->reason;
+}
+
+TEST(Executor, program_that_breaks_a_rule_is_refused_on_arrival) {
+  ExecutorAssignment assignment = assignments_of({}).front();
+  auto& instructions = assignment.assignment.program.instructions;
+  std::vector<size_t> computes;
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    if (instructions[i].kind == plan::InstructionKind::Compute) computes.push_back(i);
+  }
+  std::swap(instructions[computes[0]], instructions[computes[1]]);  // a backward before its forward
+  EXPECT_NE(refusal_of(assignment).find("the program of rank 0 is refused"), std::string::npos)
+      << refusal_of(assignment);
+}
+
+TEST(Executor, split_that_is_not_the_job_files_is_refused) {
+  ExecutorAssignment assignment = assignments_of({.ranks = 2})[1];
+  auto& split = assignment.assignment.split;
+  split[1].insert(split[1].begin(), split[0].back());
+  split[0].pop_back();
+  EXPECT_NE(refusal_of(assignment).find("stage 0: expected items"), std::string::npos);
+}
+
+TEST(Executor, program_of_another_rank_or_of_other_microbatches_is_refused) {
+  Assignment other_rank = assignments_of({.ranks = 2})[1].assignment;
+  other_rank.rank = RankIndex(0);
+  EXPECT_NE(message(check_assignment(other_rank).status()).find("rank 0 was given the program of rank 1"),
+            std::string::npos);
+  Assignment other_shape = assignments_of({.ranks = 2})[1].assignment;
+  other_shape.program = plan::lower(plan::generate({"1f1b", 2, 5, 1}).value())->ranks[1];
+  EXPECT_NE(message(check_assignment(other_shape).status()).find("microbatches of the program: expected 4"),
+            std::string::npos);
+}
+
+TEST(Executor, text_that_is_too_short_for_the_steps_is_refused_by_file_before_the_first) {
+  const std::string reason = refusal_of(assignments_of({.steps = 1000}).front());
+  EXPECT_NE(reason.find("executor_test.txt"), std::string::npos) << reason;
+}
+
+TEST(Executor, memory_over_the_budget_is_refused_with_the_account) {
+  const std::string reason = refusal_of(assignments_of({.extra = "memory_budget: 1MB\n"}).front());
+  EXPECT_NE(reason.find("memory_budget of 1000000"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("activations"), std::string::npos) << reason;
+}
+
+TEST(Executor, killed_executor_ends_the_others_within_two_seconds_and_is_named) {
+  FakeDaemon daemon(assignments_of({.schedule = "1f1b", .ranks = 3, .steps = 100}));
+  TimePoint killed_at{};
+  const auto outcomes = daemon.serve([&](const StepReport& report) {
+    if (killed_at != TimePoint{} || report.step < 2) return;
+    daemon.kill(1);
+    killed_at = SystemClock().now();
+  });
+  EXPECT_LT(SystemClock().now() - killed_at, 2s);
+  EXPECT_EQ(outcomes[1].signal, SIGKILL);
+  for (const int survivor : {0, 2}) {
+    EXPECT_EQ(outcomes[survivor].exit_code, 1);
+    ASSERT_TRUE(outcomes[survivor].failed.has_value());
+    EXPECT_GE(outcomes[survivor].failed->step, 2);
+    EXPECT_NE(outcomes[survivor].failed->reason.find("rank 1 was lost"), std::string::npos)
+        << outcomes[survivor].failed->reason;
+    EXPECT_NE(outcomes[survivor].failed->reason.find("step "), std::string::npos);
+  }
+}
+
+TEST(Executor, executor_whose_daemon_hangs_up_ends_at_once) {
+  // No orphan may go on computing: the socket's end is the second of two independent means.
+  FakeDaemon daemon(assignments_of({.schedule = "1f1b", .ranks = 2, .steps = 100}));
+  Duration took = 1h;
+  const auto outcomes = daemon.serve([&](const StepReport& report) {
+    if (report.rank != RankIndex(0) || report.step != 2) return;
+    const TimePoint start = SystemClock().now();
+    daemon.hang_up(0);
+    took = SystemClock().now() - start;
+  });
+  EXPECT_LT(took, 1s);
+  EXPECT_EQ(outcomes[0].exit_code, 1);
+  EXPECT_EQ(outcomes[1].exit_code, 1);
+}
+
+}  // namespace
+}  // namespace penstock::worker
