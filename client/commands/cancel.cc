@@ -10,6 +10,9 @@ int cancel(const JobOptions& options) {
   if (!coordinator.ok()) return report_error(coordinator.status());
   const StatusOr<v1::JobState> state = (*coordinator)->cancel(options.name);
   if (!state.ok()) return report_error(state.status());
+  if (has_ended(*state) && *state != v1::JOB_STATE_CANCELLED) {
+    return report_error(failed_precondition("job {} has ended before: {}", options.name, name_of(*state)));
+  }
   // Ranks that run stop first; the job is cancelled once they have.
   print(fmt::format("job/{} {}\n", options.name,
                     *state == v1::JOB_STATE_CANCELLED ? "cancelled" : "cancelling"));
