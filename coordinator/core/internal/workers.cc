@@ -50,7 +50,7 @@ void expire_leases(Turn& turn) {
     Worker& worker = *turn.state.fleet.find(name);
     const SessionId session = worker.session;
     const std::string why =
-        fmt::format("silent for {:.1f} s, {} leases of {:.0f} s", to_seconds(turn.now.time - worker.heard),
+        fmt::format("silent for {:.1f} s, {} leases of {:g} s", to_seconds(turn.now.time - worker.heard),
                     options.leases_missed, to_seconds(options.lease));
     turn.observe(LeaseExpired{name});
     lose(turn, worker, why);

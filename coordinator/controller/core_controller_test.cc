@@ -1,0 +1,397 @@
+#include "coordinator/controller/core_controller.h"
+
+#include <gmock/gmock.h>
+#include <prometheus/text_serializer.h>
+#include <stdlib.h>
+
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <future>
+#include <mutex>
+
+#include "coordinator/controller/internal/task_queue.h"
+#include "coordinator/store/sqlite_store.h"
+
+namespace penstock::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using enum JobState;
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+const char* const kJob =
+    "name: tiny\n"
+    "model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, "
+    "num_key_value_heads: 1, "
+    "intermediate_size: 16, max_position_embeddings: 8}\n"
+    "data: {source: /data/text.txt, sequence_length: 8}\n"
+    "train: {steps: 2, global_batch_size: 4, microbatch_size: 1, dtype: float32}\n"
+    "parallel: {pipeline: 2, schedule: 1f1b}\n";
+
+// The answer of one call.
+template <typename T>
+class Answer {
+ public:
+  std::function<void(T)> callback() {
+    return [this](T value) { promise_.set_value(std::move(value)); };
+  }
+  T get() {
+    EXPECT_EQ(future_.wait_for(kPatience), std::future_status::ready);
+    return future_.get();
+  }
+  bool is_ready() { return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+
+ private:
+  std::promise<T> promise_;
+  std::future<T> future_ = promise_.get_future();
+};
+
+// The stream of one worker session, kept in memory.
+class FakeSink final : public WorkerSink {
+ public:
+  bool send(CoordinatorMessage message) override {
+    const std::lock_guard lock(mutex_);
+    if (!takes_) return false;
+    messages_.push_back(std::move(message));
+    changed_.notify_all();
+    return true;
+  }
+  void close(Status status) override {
+    const std::lock_guard lock(mutex_);
+    closed_ = status;
+    changed_.notify_all();
+  }
+
+  // The next message of this kind; others before it are skipped.
+  template <typename T>
+  T next() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      const bool came = changed_.wait_for(lock, kPatience, [&] { return !messages_.empty(); });
+      if (!came) {
+        ADD_FAILURE() << "no message came";
+        return {};
+      }
+      CoordinatorMessage message = std::move(messages_.front());
+      messages_.pop_front();
+      if (T* found = std::get_if<T>(&message)) return std::move(*found);
+    }
+  }
+  Status wait_closed() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return closed_.has_value(); }));
+    return closed_.value_or(ok_status());
+  }
+  void refuse() {
+    const std::lock_guard lock(mutex_);
+    takes_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<CoordinatorMessage> messages_;
+  std::optional<Status> closed_;
+  bool takes_ = true;
+};
+
+struct FakeWorker {
+  std::shared_ptr<FakeSink> sink = std::make_shared<FakeSink>();
+  SessionId session = 0;
+};
+
+class CoreControllerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "penstock-controller-XXXXXX";
+    folder = mkdtemp(pattern.data());
+    start();
+  }
+  void TearDown() override {
+    controller.reset();
+    std::filesystem::remove_all(folder);
+  }
+
+  void start(Options core = {}) {
+    controller.reset();
+    registry = std::make_shared<prometheus::Registry>();
+    auto store = open_sqlite_store(folder / "coordinator.db");
+    ASSERT_TRUE(store.ok()) << store.status();
+    ControllerOptions options;
+    options.core = core;
+    auto started = CoreController::start(options, *std::move(store), registry, clock);
+    ASSERT_TRUE(started.ok()) << started.status();
+    controller = *std::move(started);
+  }
+
+  StatusOr<SubmitOutcome> submit(SubmitCall call) {
+    Answer<StatusOr<SubmitOutcome>> answer;
+    controller->submit(std::move(call), answer.callback());
+    return answer.get();
+  }
+  StatusOr<JobView> get(const std::string& name) {
+    Answer<StatusOr<JobView>> answer;
+    controller->get_job(name, true, answer.callback());
+    return answer.get();
+  }
+  std::vector<WorkerView> fleet() {
+    Answer<StatusOr<std::vector<WorkerView>>> answer;
+    controller->list_workers(answer.callback());
+    StatusOr<std::vector<WorkerView>> workers = answer.get();
+    EXPECT_TRUE(workers.ok()) << workers.status();
+    return workers.ok() ? *std::move(workers) : std::vector<WorkerView>{};
+  }
+  // Follows the job until it is in the state.
+  JobView wait_for(const std::string& name, JobState state) {
+    uint64_t version = 0;
+    while (true) {
+      Answer<StatusOr<JobView>> answer;
+      controller->wait_job({.name = name, .after_version = version, .include_losses = true},
+                           answer.callback());
+      const StatusOr<JobView> view = answer.get();
+      EXPECT_TRUE(view.ok()) << view.status();
+      if (!view.ok() || view->state == state) return view.ok() ? *view : JobView{};
+      EXPECT_FALSE(view->ended()) << view->reason;
+      if (view->ended()) return *view;
+      version = view->version;
+    }
+  }
+
+  FakeWorker open(const std::string& name, int64_t incarnation = 1) {
+    Registration registration;
+    registration.worker = name;
+    registration.host_id = "host";
+    registration.incarnation = incarnation;
+    registration.devices = {{"cpu", 0, "test"}};
+    FakeWorker worker;
+    worker.session = controller->open_session(registration, worker.sink);
+    return worker;
+  }
+  void say(const FakeWorker& worker, WorkerMessage message) {
+    Answer<int> taken;
+    controller->deliver(worker.session, std::move(message), [done = taken.callback()] { done(0); });
+    taken.get();
+  }
+  StepReport report(const Assignment& assignment, int64_t step) {
+    StepReport report;
+    report.attempt = assignment.attempt;
+    report.rank = assignment.rank;
+    report.step = step;
+    report.wall_seconds = 0.25;
+    if (assignment.rank == RankIndex(1)) report.loss = 5.0 - static_cast<double>(step);
+    return report;
+  }
+  RankFinished finished(const Assignment& assignment) {
+    RankFinished finished{assignment.attempt, assignment.rank, {}};
+    // embedding, 4 blocks of 9, final norm, head: the first rank has the first 19.
+    const int first = assignment.rank == RankIndex(0) ? 0 : 19;
+    const int last = assignment.rank == RankIndex(0) ? 19 : 39;
+    for (int32_t p = first; p < last; ++p) finished.digests.push_back({p, {1}});
+    return finished;
+  }
+
+  SystemClock clock;
+  std::filesystem::path folder;
+  std::shared_ptr<prometheus::Registry> registry;
+  std::unique_ptr<CoreController> controller;
+};
+
+TEST_F(CoreControllerTest, submitted_job_goes_through_its_whole_life) {
+  FakeWorker workers[2] = {open("worker-0"), open("worker-1")};
+  for (FakeWorker& worker : workers) EXPECT_EQ(worker.sink->next<Registered>().lease_ms, 2000);
+  const auto outcome = submit({.principal = "ann", .spec_yaml = kJob});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->name, "tiny");
+
+  Assignment assignments[2];
+  for (int w = 0; w < 2; ++w) {
+    assignments[w] = workers[w].sink->next<Assignment>();
+    say(workers[w], RankReady{assignments[w].attempt, assignments[w].rank, 4242, "test"});
+  }
+  wait_for("tiny", Running);
+  for (int64_t step = 0; step < 2; ++step) {
+    for (int w = 0; w < 2; ++w) say(workers[w], report(assignments[w], step));
+  }
+  for (int w = 0; w < 2; ++w) say(workers[w], finished(assignments[w]));
+  const JobView view = wait_for("tiny", Succeeded);
+  EXPECT_EQ(view.losses, (std::vector<double>{5.0, 4.0}));
+  EXPECT_EQ(view.weights_digest.size(), 32u);
+  EXPECT_EQ(view.by, "coordinator");
+  for (int w = 0; w < 2; ++w) say(workers[w], ExecutorStopped{assignments[w].attempt, assignments[w].rank});
+  for (const WorkerView& worker : fleet()) EXPECT_EQ(worker.state, "free");
+  const std::string page = prometheus::TextSerializer().Serialize(registry->Collect());
+  EXPECT_THAT(page, HasSubstr("penstock_job_step{training_job=\"tiny\"} 2"));
+}
+
+TEST_F(CoreControllerTest, job_file_that_is_wrong_is_refused_and_starts_nothing) {
+  const auto outcome = submit({.spec_yaml = "name: tiny\nmodle: {}\n"});
+  EXPECT_EQ(outcome.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(message(outcome.status()), HasSubstr("modle"));
+  Answer<StatusOr<std::vector<JobView>>> jobs;
+  controller->list_jobs(jobs.callback());
+  EXPECT_TRUE(jobs.get()->empty());
+}
+
+TEST_F(CoreControllerTest, dry_run_checks_and_leaves_nothing) {
+  const auto outcome = submit({.spec_yaml = kJob, .dry_run = true});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->stages, 2);
+  EXPECT_EQ(get("tiny").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(CoreControllerTest, wait_answers_at_the_next_change_and_not_before) {
+  ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+  const JobView placing = wait_for("tiny", Placing);
+  Answer<StatusOr<JobView>> next;
+  controller->wait_job({.name = "tiny", .after_version = placing.version}, next.callback());
+  ASSERT_TRUE(get("tiny").ok());  // a later call has been answered: the wait is pending
+  EXPECT_FALSE(next.is_ready());
+  Answer<StatusOr<JobState>> cancel;
+  controller->cancel_job("tiny", "bob", cancel.callback());
+  EXPECT_EQ(*cancel.get(), Cancelled);
+  EXPECT_EQ(next.get()->state, Cancelled);
+  Answer<StatusOr<JobView>> after_the_end;
+  controller->wait_job({.name = "tiny", .after_version = 1'000'000}, after_the_end.callback());
+  EXPECT_TRUE(after_the_end.get()->ended());
+}
+
+TEST_F(CoreControllerTest, abandoned_wait_is_answered_cancelled_once) {
+  ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+  const JobView placing = wait_for("tiny", Placing);
+  Answer<StatusOr<JobView>> job;
+  const WaitId wait =
+      controller->wait_job({.name = "tiny", .after_version = placing.version}, job.callback());
+  Answer<StatusOr<LogPage>> log;
+  const WaitId log_wait = controller->wait_logs({.name = "tiny", .follow = true}, log.callback());
+  for (int i = 0; i < 2; ++i) {
+    controller->abandon(wait);
+    controller->abandon(log_wait);
+  }
+  EXPECT_EQ(job.get().status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(log.get().status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(CoreControllerTest, followed_log_answers_when_lines_come_and_ends_with_the_job) {
+  FakeWorker workers[2] = {open("worker-0"), open("worker-1")};
+  ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+  const Assignment assignment = workers[0].sink->next<Assignment>();
+  workers[1].sink->next<Assignment>();
+  Answer<StatusOr<LogPage>> first;
+  controller->wait_logs({.name = "tiny", .follow = true}, first.callback());
+  say(workers[0], LogBatch{assignment.attempt, assignment.rank, {"hello"}, 0});
+  const StatusOr<LogPage> page = first.get();
+  ASSERT_EQ(page->lines.size(), 1u);
+  EXPECT_EQ(page->lines[0].text, "hello");
+  EXPECT_FALSE(page->ended);
+
+  Answer<StatusOr<LogPage>> last;
+  controller->wait_logs({.name = "tiny", .cursor = page->next, .follow = true}, last.callback());
+  Answer<StatusOr<JobState>> cancel;
+  controller->cancel_job("tiny", "bob", cancel.callback());
+  EXPECT_EQ(*cancel.get(), Cancelled);
+  for (FakeWorker& worker : workers) {
+    const Abort abort = worker.sink->next<Abort>();
+    say(worker, ExecutorStopped{abort.attempt, abort.rank});
+  }
+  EXPECT_TRUE(last.get()->ended);
+}
+
+TEST_F(CoreControllerTest, broker_call_waits_for_its_publication) {
+  FakeWorker workers[2] = {open("worker-0"), open("worker-1")};
+  ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+  const Assignment assignment = workers[0].sink->next<Assignment>();
+  CommunicatorKey key{assignment.attempt, "pipeline", assignment.rank, "address"};
+  Answer<StatusOr<std::string>> value;
+  controller->look_up(key, 20s, value.callback());
+  Answer<Status> published;
+  controller->publish(key, "127.0.0.1:5", published.callback());
+  EXPECT_TRUE(published.get().ok());
+  EXPECT_EQ(*value.get(), "127.0.0.1:5");
+
+  key.item = "never";
+  Answer<StatusOr<std::string>> missing;
+  controller->look_up(key, 50ms, missing.callback());
+  const StatusOr<std::string> late = missing.get();
+  EXPECT_EQ(late.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(message(late.status()), HasSubstr("rank 0 on worker-0"));
+  Answer<StatusOr<std::string>> abandoned;
+  controller->abandon(controller->look_up(key, 20s, abandoned.callback()));
+  EXPECT_EQ(abandoned.get().status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(CoreControllerTest, session_that_takes_nothing_loses_its_worker) {
+  FakeWorker worker = open("worker-0");
+  worker.sink->next<Registered>();
+  worker.sink->refuse();
+  say(worker, Heartbeat{1});
+  EXPECT_EQ(worker.sink->wait_closed().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(fleet().at(0).state, "lost");
+  controller->close_session(worker.session, "ended");
+}
+
+TEST_F(CoreControllerTest, silent_worker_is_lost_after_its_leases) {
+  Options options;
+  options.lease = 50ms;
+  start(options);
+  FakeWorker worker = open("worker-0");
+  const Status status = worker.sink->wait_closed();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(message(status), HasSubstr("silent"));
+}
+
+TEST_F(CoreControllerTest, older_incarnation_is_turned_away_through_its_sink) {
+  FakeWorker worker = open("worker-0", 2);
+  worker.sink->next<Registered>();
+  FakeWorker older = open("worker-0", 1);
+  EXPECT_EQ(older.sink->wait_closed().code(), StatusCode::kAborted);
+  EXPECT_EQ(fleet().at(0).incarnation, 2);
+}
+
+TEST_F(CoreControllerTest, stop_answers_everything_and_later_calls_are_unavailable) {
+  FakeWorker worker = open("worker-0");
+  worker.sink->next<Registered>();
+  ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+  const JobView placing = wait_for("tiny", Placing);
+  Answer<StatusOr<JobView>> pending;
+  controller->wait_job({.name = "tiny", .after_version = placing.version}, pending.callback());
+  EXPECT_TRUE(controller->stop().ok());
+  EXPECT_EQ(pending.get().status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(worker.sink->wait_closed().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(submit({.spec_yaml = kJob}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(get("tiny").status().code(), StatusCode::kUnavailable);
+  controller->close_session(worker.session, "ended");
+  EXPECT_TRUE(controller->stop().ok());
+}
+
+TEST_F(CoreControllerTest, restarted_controller_knows_its_jobs) {
+  ASSERT_TRUE(submit({.spec_yaml = kJob, .request_id = "r1"}).ok());
+  wait_for("tiny", Placing);
+  FakeWorker workers[2] = {open("worker-0"), open("worker-1")};
+  for (FakeWorker& worker : workers) worker.sink->next<Assignment>();
+  ASSERT_EQ(submit({.spec_yaml = kJob, .request_id = "r2"})->name, "tiny-2");
+  start();
+  const JobView failed = *get("tiny");
+  EXPECT_EQ(failed.state, Failed);  // durable before the first call is answered
+  EXPECT_THAT(failed.reason, HasSubstr("coordinator was restarted"));
+  EXPECT_FALSE(get("tiny-2")->ended());
+  EXPECT_EQ(submit({.spec_yaml = kJob, .request_id = "r2"})->name, "tiny-2");
+}
+
+TEST(TaskQueueTest, calls_beyond_the_bound_are_refused_and_others_are_not) {
+  TaskQueue queue(2);
+  EXPECT_EQ(queue.post([] {}), TaskQueue::Posted::Taken);
+  EXPECT_EQ(queue.post([] {}), TaskQueue::Posted::Taken);
+  EXPECT_EQ(queue.post([] {}), TaskQueue::Posted::Full);
+  EXPECT_TRUE(queue.post_always([] {}));
+  EXPECT_EQ(queue.take(std::nullopt)->size(), 3u);
+  EXPECT_EQ(queue.post([] {}), TaskQueue::Posted::Taken);
+  queue.close();
+  EXPECT_EQ(queue.post([] {}), TaskQueue::Posted::Closed);
+  EXPECT_EQ(queue.take(std::nullopt)->size(), 1u);
+  EXPECT_FALSE(queue.take(std::nullopt).has_value());
+}
+
+}  // namespace
+}  // namespace penstock::coordinator

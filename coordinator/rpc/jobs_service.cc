@@ -1,0 +1,153 @@
+#include "coordinator/rpc/jobs_service.h"
+
+#include "coordinator/rpc/admission.h"
+#include "coordinator/rpc/unary.h"
+#include "proto/codec/limits.h"
+
+namespace penstock::coordinator {
+namespace {
+
+class WatchStream final : public PullStream<v1::Job, JobView> {
+ public:
+  WatchStream(StreamHouse house, std::string name)
+      : PullStream(house, "Jobs.Watch"), name_(std::move(name)) {}
+
+ private:
+  WaitId ask(Controller& controller, std::function<void(StatusOr<JobView>)> done) override {
+    return controller.wait_job(JobWait{name_, version_, false}, std::move(done));
+  }
+  bool take(JobView view, std::deque<v1::Job>& messages) override {
+    version_ = view.version;
+    messages.push_back(to_proto(view));
+    return view.ended();
+  }
+
+  const std::string name_;
+  uint64_t version_ = 0;
+};
+
+class LogStream final : public PullStream<v1::LogLine, LogPage> {
+ public:
+  LogStream(StreamHouse house, LogWait wait) : PullStream(house, "Jobs.Logs"), wait_(std::move(wait)) {}
+
+ private:
+  WaitId ask(Controller& controller, std::function<void(StatusOr<LogPage>)> done) override {
+    return controller.wait_logs(wait_, std::move(done));
+  }
+  bool take(LogPage page, std::deque<v1::LogLine>& messages) override {
+    const bool idle = page.lines.empty();
+    if (page.lost > 0) messages.push_back(gap(page));
+    for (const LogLineView& line : page.lines) messages.push_back(to_proto(line));
+    wait_.cursor = page.next;
+    return page.ended || (idle && !wait_.follow);
+  }
+  v1::LogLine gap(const LogPage& page) const {
+    v1::LogLine line;
+    line.set_rank(wait_.rank.value);
+    line.set_unix_ms(page.lines.empty() ? 0 : page.lines.front().unix_ms);
+    line.set_text(fmt::format("[{} earlier lines are no longer kept]", page.lost));
+    return line;
+  }
+
+  LogWait wait_;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* JobsService::Submit(grpc::CallbackServerContext* context,
+                                              const v1::SubmitRequest* request,
+                                              v1::SubmitResponse* response) {
+  const Answer answer(context, house_.probe, "Jobs.Submit");
+  StatusOr<std::string> principal = admit(*context, request->caller());
+  if (principal.ok() && request->spec_yaml().size() > codec::kLargestSpecBytes)
+    principal = invalid_argument("spec_yaml: at most {} bytes expected, found {}", codec::kLargestSpecBytes,
+                                 request->spec_yaml().size());
+  if (principal.ok() && request->request_id().size() > codec::kLongestName)
+    principal = invalid_argument("request_id: at most {} bytes expected, found {}", codec::kLongestName,
+                                 request->request_id().size());
+  if (!principal.ok()) {
+    answer.finish(principal.status());
+    return answer.reactor();
+  }
+  house_.controller.submit(
+      SubmitCall{*std::move(principal), request->spec_yaml(), request->request_id(), request->dry_run()},
+      [answer, response](StatusOr<SubmitOutcome> outcome) {
+        if (outcome.ok()) *response = to_proto(*outcome);
+        answer.finish(outcome.status());
+      });
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* JobsService::Get(grpc::CallbackServerContext* context,
+                                           const v1::GetJobRequest* request, v1::Job* response) {
+  const Answer answer(context, house_.probe, "Jobs.Get");
+  if (const auto admitted = admit(*context, request->caller()); !admitted.ok()) {
+    answer.finish(admitted.status());
+    return answer.reactor();
+  }
+  house_.controller.get_job(request->name(), request->include_losses(),
+                            [answer, response](StatusOr<JobView> view) {
+                              if (view.ok()) *response = to_proto(*view);
+                              answer.finish(view.status());
+                            });
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* JobsService::List(grpc::CallbackServerContext* context,
+                                            const v1::ListJobsRequest* request,
+                                            v1::ListJobsResponse* response) {
+  const Answer answer(context, house_.probe, "Jobs.List");
+  if (const auto admitted = admit(*context, request->caller()); !admitted.ok()) {
+    answer.finish(admitted.status());
+    return answer.reactor();
+  }
+  house_.controller.list_jobs([answer, response](StatusOr<std::vector<JobView>> views) {
+    if (views.ok()) {
+      for (const JobView& view : *views) *response->add_jobs() = to_proto(view);
+    }
+    answer.finish(views.status());
+  });
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* JobsService::Cancel(grpc::CallbackServerContext* context,
+                                              const v1::CancelJobRequest* request,
+                                              v1::CancelJobResponse* response) {
+  const Answer answer(context, house_.probe, "Jobs.Cancel");
+  StatusOr<std::string> principal = admit(*context, request->caller());
+  if (!principal.ok()) {
+    answer.finish(principal.status());
+    return answer.reactor();
+  }
+  house_.controller.cancel_job(request->name(), *std::move(principal),
+                               [answer, response](StatusOr<JobState> state) {
+                                 if (state.ok()) response->set_state(to_proto(*state));
+                                 answer.finish(state.status());
+                               });
+  return answer.reactor();
+}
+
+grpc::ServerWriteReactor<v1::Job>* JobsService::Watch(grpc::CallbackServerContext* context,
+                                                      const v1::WatchJobRequest* request) {
+  auto stream = std::make_shared<WatchStream>(house_, request->name());
+  WatchStream* reactor = stream.get();
+  reactor->start(std::move(stream), admit(*context, request->caller()).status());
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::LogLine>* JobsService::Logs(grpc::CallbackServerContext* context,
+                                                         const v1::LogsRequest* request) {
+  LogWait wait;
+  wait.name = request->name();
+  if (request->has_rank()) wait.rank = RankIndex(request->rank());
+  wait.follow = request->follow();
+  Status admitted = admit(*context, request->caller()).status();
+  if (admitted.ok() && request->has_rank() && request->rank() < 0)
+    admitted = invalid_argument("rank: 0 or more expected, found {}", request->rank());
+  auto stream = std::make_shared<LogStream>(house_, std::move(wait));
+  LogStream* reactor = stream.get();
+  reactor->start(std::move(stream), admitted);
+  return reactor;
+}
+
+}  // namespace penstock::coordinator

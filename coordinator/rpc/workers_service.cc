@@ -1,0 +1,33 @@
+#include "coordinator/rpc/workers_service.h"
+
+#include "coordinator/rpc/admission.h"
+#include "coordinator/rpc/unary.h"
+#include "coordinator/rpc/worker_session.h"
+
+namespace penstock::coordinator {
+
+grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkersService::Session(
+    grpc::CallbackServerContext* context) {
+  const auto session = std::make_shared<WorkerSession>(house_, context);
+  session->start();
+  return session.get();  // it holds itself until OnDone
+}
+
+grpc::ServerUnaryReactor* WorkersService::List(grpc::CallbackServerContext* context,
+                                               const v1::ListWorkersRequest* request,
+                                               v1::ListWorkersResponse* response) {
+  const Answer answer(context, house_.probe, "Workers.List");
+  if (const auto admitted = admit(*context, request->caller()); !admitted.ok()) {
+    answer.finish(admitted.status());
+    return answer.reactor();
+  }
+  house_.controller.list_workers([answer, response](StatusOr<std::vector<WorkerView>> views) {
+    if (views.ok()) {
+      for (const WorkerView& view : *views) *response->add_workers() = to_proto(view);
+    }
+    answer.finish(views.status());
+  });
+  return answer.reactor();
+}
+
+}  // namespace penstock::coordinator
