@@ -98,7 +98,7 @@ TEST(HeadLoss, weight_gradient_adds_to_what_is_there) {
   Case again = c;
   std::fill(again.dw.begin(), again.dw.end(), 2.0f);
   again.backward(*rig.ops, 1.0);
-  for (size_t i = 0; i < c.dw.size(); ++i) ASSERT_EQ(again.dw[i], 2.0f + c.dw[i]) << i;
+  expect_added(Floats(c.dw.size(), 2.0f), c.dw, again.dw);
 }
 
 TEST(HeadLoss, vocabulary_above_a_piece_s_limit_takes_smaller_pieces) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/ops/cpu/matrix_product.h"
 #include "kernels/ops/operators.h"
 
 namespace penstock::kernels::testing {
@@ -77,6 +78,12 @@ inline void expect_close(const Floats& actual, const Doubles& expected, double t
     ASSERT_LE(std::abs(actual[i] - expected[i]), tolerance * largest)
         << what << "[" << i << "]: " << actual[i] << ", reference " << expected[i] << ", largest " << largest;
   }
+}
+
+// after = before + added: bit for bit where the kernels form a product before they add it, closely elsewhere.
+inline void expect_added(const Floats& before, const Floats& added, const Floats& after) {
+  const double tolerance = cpu::has_row_invariant_products() ? 0 : 1e-4;
+  for (size_t i = 0; i < after.size(); ++i) ASSERT_NEAR(after[i], before[i] + added[i], tolerance) << i;
 }
 
 inline double dot(const Doubles& a, const Floats& b) {
