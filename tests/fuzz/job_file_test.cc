@@ -1,0 +1,140 @@
+// Job files that nobody meant to write: parse_job_spec answers every one with a spec that holds its promises
+// or with a message for a person.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/spec/job_spec.h"
+#include "plan/spec/parameters.h"
+#include "tests/fuzz/mutator.h"
+
+namespace penstock::plan {
+namespace {
+
+const std::vector<std::string> kJobs = {
+    R"(name: quickstart
+model:
+  vocab_size: 256
+  hidden_size: 128
+  num_hidden_layers: 8
+  num_attention_heads: 4
+  num_key_value_heads: 2
+  intermediate_size: 352
+  max_position_embeddings: 128
+  rms_norm_eps: 1e-5
+data: {source: [corpus.txt, "a b.txt", '/c/*.txt'], format: auto, tokenizer: bytes, sequence_length: 128}
+train:
+  steps: 200
+  global_batch_size: 32
+  microbatch_size: 4
+  dtype: float32
+  optimizer: {name: adamw, lr: 1e-3, betas: [0.9, 0.95], weight_decay: 0.1, clip_grad_norm: 1.0}
+  lr_schedule: {name: cosine, warmup_steps: 20}
+parallel: {pipeline: 4, stages_per_rank: 2, schedule: interleaved-1f1b, split: auto, p2p: {mode: two-sided}}
+device: {kind: cpu, threads: 1}
+memory_budget: 80GB
+restart: {max: 5}
+)",
+    R"(name: split
+model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, intermediate_size: 8,
+        max_position_embeddings: 16}
+data: {source: a.txt, sequence_length: 16}
+train: {steps: 1, global_batch_size: 4, microbatch_size: 1}
+parallel: {pipeline: 3, split: [[embedding, 0], [1, 2], [3, head]]}
+)",
+    R"(name: layers
+model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, intermediate_size: 8,
+        max_position_embeddings: 16}
+data: {source: a.txt, sequence_length: 16}
+train: {steps: 1, global_batch_size: 4, microbatch_size: 1}
+parallel: {pipeline: 3, split: {layers: [1, 1, 2]}}
+)"};
+
+const std::vector<std::string> kWords = {": ",
+                                         "\n",
+                                         "\n  ",
+                                         "- ",
+                                         "[",
+                                         "]",
+                                         "{",
+                                         "}",
+                                         "&a ",
+                                         "*a",
+                                         "!!str ",
+                                         "? ",
+                                         "|\n",
+                                         ">\n",
+                                         "#",
+                                         "'",
+                                         "\"",
+                                         "---\n",
+                                         "...\n",
+                                         "%YAML 1.2\n",
+                                         "\t",
+                                         ".nan",
+                                         ".inf",
+                                         "1e400",
+                                         "-0",
+                                         "null",
+                                         "~",
+                                         "true",
+                                         "auto",
+                                         "embedding",
+                                         "head",
+                                         "layers: ",
+                                         "split: ",
+                                         "moe: ",
+                                         "last-lighter",
+                                         "naive",
+                                         "gpipe",
+                                         "\xff",
+                                         "\xf0\x9f\x99\x82",
+                                         std::string(1, '\0')};
+
+void expect_a_readable_refusal(const Status& status) {
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  const std::string text = message(status);
+  EXPECT_FALSE(text.empty());
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 10);
+  EXPECT_LE(text.size(), 16384u);
+  const auto hidden = [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n'; };
+  EXPECT_EQ(std::count_if(text.begin(), text.end(), hidden), 0) << text;
+}
+
+void expect_a_spec_that_holds_its_promises(const JobSpec& spec, const std::string& yaml) {
+  EXPECT_EQ(spec.yaml, yaml);
+  EXPECT_EQ(spec.parallel.split.size(), static_cast<size_t>(spec.stages()));
+  EXPECT_TRUE(check_split(spec.model, spec.parallel.split).ok());
+  EXPECT_EQ(spec.microbatches() * spec.train.microbatch_size, spec.train.global_batch_size);
+  EXPECT_GT(spec.tokens_per_step(), 0);
+  for (const ParameterSpec& parameter : model_parameters(spec.model)) EXPECT_GT(parameter.elements(), 0);
+  const StatusOr<std::string> absolute = with_absolute_sources(yaml, "/jobs");
+  if (!absolute.ok()) return expect_a_readable_refusal(absolute.status());
+  const StatusOr<JobSpec> again = parse_job_spec(*absolute);
+  ASSERT_TRUE(again.ok()) << again.status() << "\n" << *absolute;
+  EXPECT_EQ(again->lines, spec.lines);
+  for (const std::string& source : again->data.sources) EXPECT_EQ(source.front(), '/');
+}
+
+TEST(FuzzJobFile, every_text_gets_a_sound_spec_or_a_message) {
+  fuzz::Mutator mutator("job file", kWords);
+  fuzz::Rounds rounds(4000);
+  int accepted = 0;
+  while (rounds.next() && !::testing::Test::HasFailure()) {
+    const std::string text = mutator.mutated(kJobs[mutator.below(kJobs.size())]);
+    SCOPED_TRACE("seed " + std::to_string(mutator.seed()) + ", text:\n" + text);
+    const StatusOr<JobSpec> spec = parse_job_spec(text);
+    if (!spec.ok()) {
+      expect_a_readable_refusal(spec.status());
+      continue;
+    }
+    ++accepted;
+    expect_a_spec_that_holds_its_promises(*spec, text);
+  }
+  // A mutator that only ever breaks the syntax would leave the checks behind it untried.
+  EXPECT_GT(accepted, rounds.done() / 100);
+  EXPECT_LT(accepted, rounds.done() * 9 / 10);
+}
+
+}  // namespace
+}  // namespace penstock::plan
