@@ -11,7 +11,7 @@ target_compile_options(penstock_flags INTERFACE
 
 if(PENSTOCK_SANITIZE)
   set(sanitize -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O1)
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${sanitize}>)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
   add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
 endif()
 
