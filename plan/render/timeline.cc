@@ -65,14 +65,31 @@ std::string labelled_row(const RankTimeline& rank, const Grid& grid, Ticks cell)
   return row;
 }
 
-std::string letter_row(const RankTimeline& rank, const Grid& grid, Ticks shown) {
-  std::string row(static_cast<size_t>(shown), '.');
+// Units that a letter must stand for so that the whole fits into `room` columns without losing an action; 1
+// when even the shortest action would be lost, and the drawing must be cut instead.
+Ticks units_per_letter(const Simulation& simulation, const Grid& grid, Ticks room) {
+  Ticks shortest = grid.units;
+  for (const RankTimeline& rank : simulation.ranks) {
+    for (const TimedAction& timed : rank.actions) {
+      shortest = std::min(shortest, grid.column(timed.end) - grid.column(timed.start));
+    }
+  }
+  const Ticks needed = (grid.units + room - 1) / room;
+  return needed <= shortest ? std::max<Ticks>(needed, 1) : 1;
+}
+
+// A letter shows what runs in the middle of its time.
+std::string letter_row(const RankTimeline& rank, const Grid& grid, Ticks letter_units, Ticks letters) {
+  std::string row(static_cast<size_t>(letters), '.');
+  const auto first_middle_from = [&](Ticks time) {
+    const Ticks shifted = std::max<Ticks>(grid.column(time) - letter_units / 2, 0);
+    return std::min((shifted + letter_units - 1) / letter_units, letters);
+  };
   for (const TimedAction& timed : rank.actions) {
-    const Ticks start = std::min(grid.column(timed.start), shown);
-    const Ticks end = std::min(grid.column(timed.end), shown);
+    const auto start = static_cast<size_t>(first_middle_from(timed.start));
+    const auto end = static_cast<size_t>(first_middle_from(timed.end));
     const char kind = timed.action.overlapped ? 'O' : letter(timed.action.work.kind);
-    row.replace(static_cast<size_t>(start), static_cast<size_t>(end - start),
-                static_cast<size_t>(end - start), kind);
+    row.replace(start, end - start, end - start, kind);
   }
   return row;
 }
@@ -95,16 +112,20 @@ std::string timeline_text(const Simulation& simulation, const TimelineStyle& sty
 
   const Ticks cell = cell_width(simulation, grid);
   const bool labelled = grid.units <= (room - 1) / cell;
-  const Ticks shown = std::min(grid.units, room);
+  const Ticks letter_units = units_per_letter(simulation, grid, room);
+  const Ticks letters = std::min((grid.units + letter_units - 1) / letter_units, room);
   std::string text;
   for (int r = 0; r < rows; ++r) {
     const RankTimeline& rank = simulation.ranks[static_cast<size_t>(r)];
-    const std::string row = labelled ? labelled_row(rank, grid, cell) : letter_row(rank, grid, shown);
+    const std::string row =
+        labelled ? labelled_row(rank, grid, cell) : letter_row(rank, grid, letter_units, letters);
     text += without_blanks_at_end(fmt::format("rank {:>{}} {}", r, digits, row)) + "\n";
   }
-  if (!labelled && shown < grid.units) {
+  if (!labelled && letters * letter_units < grid.units) {
     text +=
-        fmt::format("(cut after {} of {} units of time; -o json lists every action)\n", shown, grid.units);
+        fmt::format("(cut after {} of {} units of time; -o json lists every action)\n", letters, grid.units);
+  } else if (!labelled && letter_units > 1) {
+    text += fmt::format("(a letter {} units of time; -o json lists every action)\n", letter_units);
   } else if (!labelled) {
     text += fmt::format("(a letter a unit of time; {} columns would show every action by name)\n",
                         grid.units * cell + 1 + digits + 6);

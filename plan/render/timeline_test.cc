@@ -41,6 +41,16 @@ TEST(TimelineText, what_does_not_fit_is_cut_and_counted) {
             "(ranks 1 to 1 left out)\n");
 }
 
+TEST(TimelineText, where_no_action_is_lost_a_letter_stands_for_several_units) {
+  // A transfer of 1 tick makes the unit 1 tick: the drawing must not grow to five times its width for it.
+  Simulation simulation = two_ranks();
+  for (TimedAction& timed : simulation.ranks[1].actions) {
+    timed.start += 1;
+    timed.end += timed.end < 35 ? 1 : 0;
+  }
+  EXPECT_EQ(timeline_text(simulation, {.width = 18}), "rank 0 FFFF.... BBBB..BBBB\n");
+}
+
 TEST(TimelineText, an_overlapped_pair_is_one_cell) {
   Simulation simulation = two_ranks();
   simulation.ranks[1].actions[1].action.overlapped =
