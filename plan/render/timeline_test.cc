@@ -48,7 +48,10 @@ TEST(TimelineText, where_no_action_is_lost_a_letter_stands_for_several_units) {
     timed.start += 1;
     timed.end += timed.end < 35 ? 1 : 0;
   }
-  EXPECT_EQ(timeline_text(simulation, {.width = 18}), "rank 0 FFFF.... BBBB..BBBB\n");
+  EXPECT_EQ(timeline_text(simulation, {.width = 18}),
+            "rank 0 FF..BB.BB\n"
+            "rank 1 .FBBFBB..\n"
+            "(a letter 5 units of time; -o json lists every action)\n");
 }
 
 TEST(TimelineText, an_overlapped_pair_is_one_cell) {
