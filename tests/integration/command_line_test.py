@@ -54,7 +54,7 @@ class CommandLine(unittest.TestCase):
             (self.good(extra="checkpoint: {directory: /tmp, every: 5}\n"), ["checkpoint", "not built yet"]),
             (self.good().replace("steps:", "dtype: bfloat16, steps:"), ["dtype", "bfloat16", "not built yet"]),
             ("name: [unclosed", ["line 1"]),
-            ("", ["model"]),
+            ("", ["line 1", "job file", "found nothing"]),
         ]
         for text, expected in cases:
             with self.subTest(expected=expected):

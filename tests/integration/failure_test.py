@@ -170,7 +170,7 @@ class Waiting(unittest.TestCase):
             corpus = cluster.folder / "long.txt"
             corpus.write_bytes(bytes(range(256)) * 120_000)
             name = cluster.submit(pipeline=2, schedule="naive", split="[[embedding], [0, 1, 2, 3, 4, 5, head]]",
-                                  steps=100_000, corpus=corpus, hidden=64, sequence=64)
+                                  steps=50_000, corpus=corpus, hidden=64, sequence=64)
             cluster.wait_for_state(name, "running", 20)
             ranks = {worker["rank"]: worker["executor_pid"] for worker in cluster.workers()}
             before = {rank: self.cpu_seconds([pid]) for rank, pid in ranks.items()}

@@ -35,18 +35,15 @@ class OneCurve(unittest.TestCase):
         name = self.cluster.submit(**job)
         ended = self.cluster.wait_for_state(name, {"succeeded", "failed", "cancelled"}, 120)
         self.assertEqual(ended["state"], "succeeded", ended["reason"])
-        losses = self.losses(name)
+        losses = list(self.cluster.job_message(name).losses)
         self.assertEqual(len(losses), job.get("steps", 20))
         return losses, ended["weights_digest"]
-
-    def losses(self, name):
-        return self.cluster.json("get", "job", name, "--losses")["losses"]
 
     def test_shape_of_the_run_moves_no_bit(self):
         """P x schedule x V x threads, and splits by hand, against the one-worker naive run."""
         losses, digest = self.outcome(pipeline=1, schedule="naive")
         self.assertRegex(digest, "^[0-9a-f]{32}$")
-        self.assertLess(float(losses[-1]), 0.8 * float(losses[0]))
+        self.assertLess(losses[-1], 0.8 * losses[0])
         shapes = []
         for pipeline in (1, 2, 4):
             for schedule, stages_per_rank in (("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved-1f1b", 1),
@@ -90,10 +87,10 @@ class OneCurve(unittest.TestCase):
                                    global_batch_size=8, microbatch_size=1)
         job = self.cluster.wait_for_state(name, {"succeeded", "failed"}, 60)
         self.assertEqual(job["state"], "succeeded", job["reason"])
-        stages = sorted(job["stages"], key=lambda stage: stage["stage"])
-        self.assertEqual([stage["activation_slots"] for stage in stages], [8, 8, 7, 5, 4, 4, 3, 1])
-        self.assertEqual([stage["activation_slots_peak"] for stage in stages], [8, 8, 7, 5, 4, 4, 3, 1])
-        for stage in stages:
+        stages = self.cluster.job_message(name).stages
+        self.assertEqual([stage.activation_slots for stage in stages], [8, 8, 7, 5, 4, 4, 3, 1])
+        self.assertEqual([stage.activation_slots_peak for stage in stages], [8, 8, 7, 5, 4, 4, 3, 1])
+        for stage in job["stages"]:
             self.assertGreater(stage["forward_ms"], 0)
             self.assertGreater(stage["backward_ms"], 0)
             self.assertEqual(stage["memory_peak_bytes"], stage["memory_predicted_bytes"])
@@ -123,8 +120,8 @@ class WhatCanBeLearnt(unittest.TestCase):
         self.assertLess(float(job["losses"][-1]), 0.01)
         self.assertEqual(job["state"], "succeeded")
         self.assertEqual(len(job["losses"]), 60)
-        for text in job["losses"]:
-            self.assertEqual(repr(float(text)).replace(".0", "") if text.isdigit() else float(text), float(text))
+        for text in job["losses"]:  # the shortest decimal that reads back to the same bits
+            self.assertLessEqual(len(text), len(repr(float(text))))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def wait_until(condition, seconds, what):
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what()if callable(what) else what}")
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.02)
 
 
@@ -119,6 +119,14 @@ class Cluster(contextlib.AbstractContextManager):
     def job(self, name):
         return self.json("get", "job", name)
 
+    def job_message(self, name):
+        """The job as the coordinator sends it, every committed step's loss included."""
+        import grpc
+        from penstock.v1 import jobs_pb2, jobs_pb2_grpc
+        with grpc.insecure_channel(self.address) as channel:
+            request = jobs_pb2.GetJobRequest(name=name, include_losses=True)
+            return jobs_pb2_grpc.JobsStub(channel).Get(request, timeout=10)
+
     def write_job(self, **changes):
         """Writes a job file made of a small default and the changes; returns its path."""
         path = self.folder / f"job-{len(list(self.folder.glob('job-*.yaml')))}.yaml"
@@ -159,7 +167,7 @@ model: {{vocab_size: 256, hidden_size: {hidden}, num_hidden_layers: {layers}, nu
         num_key_value_heads: 2, intermediate_size: {hidden * 2}, max_position_embeddings: {sequence}}}
 data: {{source: {corpus}, sequence_length: {sequence}}}
 train: {{steps: {steps}, global_batch_size: {global_batch_size}, microbatch_size: {microbatch_size}, seed: {seed},
-        optimizer: {{name: adamw, lr: {lr}, clip_grad_norm: {clip}}}, lr_schedule: {{name: cosine, warmup_steps: 5}}}}
+        optimizer: {{name: adamw, lr: {lr}, clip_grad_norm: {clip}}}, lr_schedule: {{name: cosine, warmup_steps: {min(5, steps // 2) if isinstance(steps, int) else 5}}}}}
 parallel: {{pipeline: {pipeline}, stages_per_rank: {stages_per_rank}, schedule: {schedule}, split: {split}}}
 device: {{kind: cpu, threads: {threads}}}
 {extra}"""
