@@ -11,8 +11,7 @@
 
 namespace penstock::plan {
 
-// Backward is the fused one (input and weight gradient together); a schedule that splits it uses the other
-// two.
+// Backward is the fused one, input and weight gradient together; a split backward uses the other two.
 enum class ActionKind : uint8_t { Forward, Backward, InputGradient, WeightGradient };
 
 char letter(ActionKind kind);  // F B I W

@@ -1,5 +1,5 @@
-// What passes between stages: forwards hand an activation to the next stage, backwards a gradient to the
-// previous.
+// What passes between stages: forwards hand an activation to the next
+// stage, backwards a gradient to the previous.
 #pragma once
 
 #include <optional>

@@ -30,8 +30,8 @@ TEST(Families, naive_runs_one_microbatch_at_a_time) {
 }
 
 TEST(Families, gpipe_runs_backwards_in_microbatch_order) {
-  // Last in, first out would accumulate gradients in another order, and losses would differ in their last
-  // bits.
+  // Last in, first out would accumulate gradients in another order,
+  // and losses would differ in their last bits.
   EXPECT_THAT(lines({"gpipe", 2, 3, 1}), ElementsAre("0F0 0F1 0F2 0B0 0B1 0B2", "1F0 1F1 1F2 1B0 1B1 1B2"));
 }
 

@@ -100,8 +100,8 @@ TEST(Lower, pools_have_the_slots_of_the_high_water_mark) {
 }
 
 TEST(Lower, both_ends_of_a_link_describe_it_alike) {
-  // A worker sees only its own rank: the digest is how two of them find out that their programs belong
-  // together.
+  // A worker sees only its own rank: the digest is how two of them
+  // find out that their programs belong together.
   const LoweredProgram program = *lower(*generate({"interleaved-1f1b", 3, 7, 2}));
   for (const RankProgram& rank : program.ranks) {
     for (const Link& link : rank.links) {
@@ -112,8 +112,8 @@ TEST(Lower, both_ends_of_a_link_describe_it_alike) {
 }
 
 TEST(Lower, link_grows_only_where_ranks_would_wait_in_a_circle) {
-  // Rank 1 reads rank 0's microbatches in reverse, and rank 0 the gradients: two receives must be open at
-  // once.
+  // Rank 1 reads rank 0's microbatches in reverse, and rank 0 the
+  // gradients: two receives must be open at once.
   ComputeProgram program = *generate({"gpipe", 2, 2, 1});
   program.actions[1] = actions({"1F1", "1B1", "1F0", "1B0"});
   const LoweredProgram lowered = *lower(program, {1, 1});

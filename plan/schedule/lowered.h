@@ -1,5 +1,4 @@
-// A lowered program: the instructions that one rank's interpreter executes, in order. Workers know nothing
-// else.
+// A lowered program: the instructions that one rank's interpreter executes, in order. Workers know no more.
 //
 // Added to the compute program: transfers with their buffer slots, local hand-offs, activation leases,
 // gradient reduction, optimizer steps and weight versions. A receive is posted as early as its slot allows, a
@@ -26,16 +25,15 @@ enum class Flow : uint8_t { Activation, Gradient };  // SEND_F/RECV_F and SEND_B
 enum class InstructionKind : uint8_t {
   AcquireActivation,  // lease `slot` of the pool of work.stage for work.microbatch; stands before F
   ReleaseActivation,  // end of that lease; stands after B, or W where the backward is split
-  PostReceive,  // post the receive of `flow` for work.stage, from `peer`, into receive slot `slot` of the
-                // link
-  WaitReceive,  // wait for it; stands right before its consumer
-  Compute,      // work, with weights of version `weight_version`
-  Send,         // send what work.stage produced for work.microbatch to `peer`, from send slot `slot`
-  WaitSend,     // wait until send slot `slot` of the link may be written again
-  HandOff,      // producer and consumer are both on this rank: pass the tensor without a transfer, in `slot`
-                // of the link (rank, rank); stands right after its producer
-  ReduceGradients,  // sum gradients of work.stage over replicas and the data-parallel group
-  OptimizerStep,    // global norm, clip, update all of the rank's parameters; ends update `update`
+  PostReceive,        // post the receive of `flow` for work.stage, from `peer`, into receive slot `slot`
+  WaitReceive,        // wait for it; stands right before its consumer
+  Compute,            // work, with weights of version `weight_version`
+  Send,               // send what work.stage produced for work.microbatch to `peer`, from send slot `slot`
+  WaitSend,           // wait until send slot `slot` of the link may be written again
+  HandOff,            // producer and consumer are both on this rank: pass the tensor without a transfer, in
+                      // `slot` of the link (rank, rank); stands right after its producer
+  ReduceGradients,    // sum gradients of work.stage over replicas and the data-parallel group
+  OptimizerStep,      // global norm, clip, update all of the rank's parameters; ends update `update`
 };
 
 // One instruction. Fields that a kind does not use keep their defaults.
@@ -94,8 +92,8 @@ struct LoweringOptions {
   int send_slots_per_link = 2;
 };
 
-// Lowers a program that verification has accepted. Internal when it has not and lowering meets a
-// contradiction.
+// Lowers a program that verification has accepted. Internal when it
+// has not and lowering meets a contradiction.
 StatusOr<LoweredProgram> lower(const ComputeProgram& program, const LoweringOptions& options = {});
 
 // FNV-1a over the transfers of one link in order; the end that sends and the end that receives compute the

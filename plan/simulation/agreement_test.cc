@@ -1,5 +1,5 @@
-// The simulator against one that moves a clock tick by tick and looks at every rank, on random programs and
-// costs.
+// The simulator against one that moves a clock tick by tick and looks
+// at every rank, on random programs and costs.
 #include <gtest/gtest.h>
 
 #include <map>

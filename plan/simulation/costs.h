@@ -10,8 +10,8 @@
 
 namespace penstock::plan {
 
-// How many ticks make one unit: a power of ten, fine enough that every number it was made for is a whole
-// count.
+// How many ticks make one unit: a power of ten, fine enough that
+// every number it was made for is a whole count.
 class TickScale {
  public:
   TickScale() = default;  // one tick is one unit

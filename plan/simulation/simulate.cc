@@ -20,8 +20,8 @@ Status check_costs(const ComputeProgram& program, const SimulationCosts& costs) 
     shortest = std::min(shortest, least);
   }
   if (shortest < 0) return invalid_argument("costs: expected 0 or more, found {}", shortest);
-  // Not more than a chain of all actions, each with both halves of a pair, both parts of a backward and a
-  // transfer.
+  // Not more than a chain of all actions, each with both halves of a
+  // pair, both parts of a backward and a transfer.
   Ticks actions = 1;
   for (const auto& of_rank : program.actions) actions += static_cast<Ticks>(of_rank.size());
   constexpr Ticks kLongestSum = INT64_MAX / 8;

@@ -56,7 +56,7 @@ struct HandOffs {
 enum class Timeline : uint8_t {
   Earliest,  // every action starts as soon as its order and dependencies allow
   Aligned,   // OLMo's table: r leading empties, 2(P-1-r) empties after the warm-up, one before each of the
-            // first P-1-r drain backwards; loop placement, F=1, B=2 and m >= max(P, 2P-3) only
+             // first P-1-r drain backwards; loop placement, F=1, B=2 and m >= max(P, 2P-3) only
 };
 
 struct Simulation {

@@ -62,8 +62,8 @@ class LoweredVerifier {
     return report_.is_empty();
   }
 
-  // Every rank has proved that each of its forwards has its backward; here: each forward is on exactly one
-  // rank.
+  // Every rank has proved that each of its forwards has its backward;
+  // here: each forward is on exactly one rank.
   bool is_complete_once() {
     struct Found {
       Work work;

@@ -359,8 +359,8 @@ TEST(VerifyLowered, any_numbers_from_a_wire_get_a_verdict) {
     std::vector<std::function<void(RankProgram&)>> attacks = {
         [=](RankProgram& p) { p.rank = RankIndex(value); },
         [=](RankProgram& p) { p.ranks = value == 77 ? 0 : value; },
-        // A rank alone cannot know how many stages and microbatches others have: only that the numbers are
-        // possible.
+        // A rank alone cannot know how many stages and microbatches others
+        // have: only that the numbers are possible.
         [=](RankProgram& p) { p.stages = value > 0 ? 0 : value; },
         [=](RankProgram& p) { p.microbatches = value > 0 ? 0 : value; },
         [=](RankProgram& p) { p.updates = value; },

@@ -27,8 +27,8 @@ std::vector<int> group_sizes(int microbatches, int ranks) {
   return sizes;
 }
 
-// The order of one rank's forwards, group by group and chunk by chunk; of its backwards with the chunks
-// reversed.
+// The order of one rank's forwards, group by group and chunk by chunk;
+// of its backwards with the chunks reversed.
 std::vector<Slice> order_of_forwards(const std::vector<int>& groups, int chunks) {
   std::vector<Slice> order;
   int first = 0;

@@ -1,5 +1,5 @@
-// Runs a compute program over its links with rendezvous sends, without time, to find the receive slots it
-// needs.
+// Runs a compute program over its links with rendezvous sends, without
+// time, to find the receive slots it needs.
 #pragma once
 
 #include <vector>
