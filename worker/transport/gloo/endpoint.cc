@@ -100,7 +100,7 @@ class GlooEndpoint final : public Endpoint {
 
  private:
   Status connect(Rendezvous& rendezvous, Duration timeout);
-  void start_control(Peer& peer);
+  void start_control();
   void prepare(ControlSend& send, ControlKind kind);
   void control_loop(Peer& peer);
   bool handle(Peer& peer, const ControlMessage& message);
@@ -148,9 +148,13 @@ Status GlooEndpoint::open(const Group& group, Rendezvous& rendezvous, Duration t
   if (group.rank.value < 0 || group.rank.value >= group.ranks) {
     return invalid_argument("group {}: rank {} of {}", group.name, group.rank.value, group.ranks);
   }
-  group_ = group;
-  peers_.resize(group.ranks);
+  {
+    const std::lock_guard lock(mutex_);
+    group_ = group;
+    peers_.resize(group.ranks);
+  }
   if (group.ranks > 1) PENSTOCK_RETURN_IF_ERROR(connect(rendezvous, timeout));
+  const std::lock_guard lock(mutex_);
   open_ = true;
   return ok_status();
 }
@@ -173,13 +177,7 @@ Status GlooEndpoint::connect(Rendezvous& rendezvous, Duration timeout) {
     const auto fifth = std::chrono::duration_cast<std::chrono::milliseconds>(timeout) / 5;
     context_->setTimeout(std::max(fifth, std::chrono::milliseconds(1)));
     context_->connectFullMesh(store, device_);
-    connected_ = true;
-    for (int rank = 0; rank < group_.ranks; ++rank) {
-      if (rank == group_.rank.value) continue;
-      peers_[rank] = std::make_unique<Peer>();
-      peers_[rank]->rank = rank;
-      start_control(*peers_[rank]);
-    }
+    start_control();
   } catch (const RendezvousError& error) {
     return with_context(error.status, fmt::format("group {}: rank {} opens", group_.name, group_.rank.value));
   } catch (const std::exception& error) {
@@ -194,15 +192,25 @@ void GlooEndpoint::prepare(ControlSend& send, ControlKind kind) {
   if (!send.buffer) send.buffer = context_->createUnboundBuffer(&send.message, sizeof(ControlMessage));
 }
 
-void GlooEndpoint::start_control(Peer& peer) {
-  prepare(peer.goodbye, ControlKind::Goodbye);
-  prepare(peer.goodbye_seen, ControlKind::GoodbyeSeen);
-  prepare(peer.abort, ControlKind::Abort);
-  for (int i = 0; i < kControlReceives; ++i) {
-    peer.control_buffers[i] = context_->createUnboundBuffer(&peer.control[i], sizeof(ControlMessage));
-    peer.control_buffers[i]->recv(peer.rank, kControlSlot);
+void GlooEndpoint::start_control() {
+  // A peer may abort before the last of our threads runs: none of them looks at the peers before all are
+  // there.
+  const std::lock_guard lock(mutex_);
+  connected_ = true;
+  for (int rank = 0; rank < group_.ranks; ++rank) {
+    if (rank == group_.rank.value) continue;
+    peers_[rank] = std::make_unique<Peer>();
+    Peer& peer = *peers_[rank];
+    peer.rank = rank;
+    prepare(peer.goodbye, ControlKind::Goodbye);
+    prepare(peer.goodbye_seen, ControlKind::GoodbyeSeen);
+    prepare(peer.abort, ControlKind::Abort);
+    for (int i = 0; i < kControlReceives; ++i) {
+      peer.control_buffers[i] = context_->createUnboundBuffer(&peer.control[i], sizeof(ControlMessage));
+      peer.control_buffers[i]->recv(peer.rank, kControlSlot);
+    }
+    peer.control_thread = std::thread([this, &peer] { control_loop(peer); });
   }
-  peer.control_thread = std::thread([this, &peer] { control_loop(peer); });
 }
 
 void GlooEndpoint::join_control_threads() {
