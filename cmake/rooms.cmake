@@ -42,9 +42,9 @@ penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQL
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
 penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry proto/codec)
 penstock_room(coordinator/rpc USES base base/metrics proto proto/codec coordinator/core coordinator/controller
-  LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
+  LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection nlohmann_json::nlohmann_json)
 penstock_program(penstock-coordinator coordinator/main USES base base/metrics coordinator/core coordinator/store
-  coordinator/telemetry coordinator/controller coordinator/rpc LIBRARIES CLI11::CLI11)
+  coordinator/telemetry coordinator/controller coordinator/rpc LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 # client: what is said (pure), the connection to the service, the processes of `up`, one file a command, and the
 # command line, which is the only place that includes CLI11.

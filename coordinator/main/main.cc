@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/metrics/server.h"
 #include "coordinator/controller/core_controller.h"
-#include "coordinator/main/service_discovery.h"
+#include "coordinator/rpc/service_discovery.h"
 #include "coordinator/rpc/server.h"
 #include "coordinator/store/sqlite_store.h"
 

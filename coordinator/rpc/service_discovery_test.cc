@@ -1,4 +1,4 @@
-#include "coordinator/main/service_discovery.h"
+#include "coordinator/rpc/service_discovery.h"
 
 #include <gtest/gtest.h>
 
