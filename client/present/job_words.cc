@@ -71,8 +71,9 @@ std::string tokens_per_second_text(const v1::Job& job) {
 double seconds_left(const v1::Job& job) {
   const auto left = static_cast<double>(job.steps() - job.step());
   if (job.step() <= 0 || left < 0) return -1;
-  if (job.has_step_seconds()) return left * job.step_seconds();
-  return left * job.seconds() / static_cast<double>(job.step());
+  // The mean over the run jumps less than the last step alone.
+  if (job.seconds() > 0) return left * job.seconds() / static_cast<double>(job.step());
+  return job.has_step_seconds() ? left * job.step_seconds() : -1;
 }
 
 double seconds_since(int64_t unix_ms, int64_t now_unix_ms) {

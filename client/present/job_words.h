@@ -28,7 +28,7 @@ std::string shortest_decimal(double value);
 std::string loss_text(const v1::Job& job);
 std::string tokens_per_second_text(const v1::Job& job);
 
-// Seconds until the last step at the present pace; negative when it cannot be known yet.
+// Seconds until the last step at the pace of the run so far; negative when it cannot be known yet.
 double seconds_left(const v1::Job& job);
 
 // Seconds from a moment in Unix milliseconds to `now_unix_ms`, never negative.

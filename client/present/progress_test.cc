@@ -21,6 +21,13 @@ TEST(ProgressLine, says_step_loss_pace_and_time_left) {
   EXPECT_EQ(progress_line(running(56)), "step 56/200  loss 2.3457  12.3k tokens/s  ETA 1m12s");
 }
 
+TEST(ProgressLine, the_mean_over_the_run_wins_over_the_last_step) {
+  // One slow step on a busy machine must not double the time left.
+  v1::Job job = running(50);
+  job.set_seconds(10);
+  EXPECT_EQ(progress_line(job), "step 50/200  loss 2.3457  12.3k tokens/s  ETA 30s");
+}
+
 TEST(ProgressLine, before_the_first_step_there_is_no_pace) {
   v1::Job job;
   job.set_steps(200);
