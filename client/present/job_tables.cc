@@ -89,7 +89,7 @@ Table event_table(const v1::Job& job, int64_t now_unix_ms) {
 class Facts {
  public:
   void add(const std::string& name, const std::string& value) {
-    if (!value.empty()) text_ += fmt::format("{:<15}{}\n", name + ":", plan::printable(value));
+    if (!value.empty()) text_ += fmt::format("{:<16}{}\n", name + ":", plan::printable(value));
   }
   void section(const std::string& title, const Table& table) {
     text_ += "\n" + title + "\n";

@@ -54,7 +54,7 @@ std::string progress_line(const v1::Job& job) {
   if (job.has_tokens_per_second()) line += fmt::format("  {} tokens/s", tokens_per_second_text(job));
   if (has_ended(job.state())) return line + "  in " + plan::human_duration(job.seconds());
   const double left = seconds_left(job);
-  return left < 0 ? line : line + "  ETA " + plan::human_duration(left);
+  return left <= 0 ? line : line + "  ETA " + plan::human_duration(left);
 }
 
 std::string progress_block(const v1::Job& job, const ProgressStyle& style) {
