@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "proto/codec/wire.h"
 
@@ -190,6 +191,9 @@ TEST(Wire, a_program_of_absurd_size_is_refused_before_it_is_copied) {
   message = to_proto(program());
   message.set_ranks(1 << 20);
   EXPECT_THAT(refusal(from_proto(message)), HasSubstr("RankProgram.ranks: expected 1 to 65536"));
+  message.set_ranks(std::numeric_limits<int32_t>::min());  // one less would overflow
+  EXPECT_THAT(refusal(from_proto(message)),
+              HasSubstr("RankProgram.ranks: expected 1 to 65536, found -2147483648"));
   message = to_proto(program());
   for (int i = 0; i < 3000; ++i) message.add_buffers();
   EXPECT_THAT(refusal(from_proto(message)), HasSubstr("RankProgram.buffers: expected at most 2048 entries"));

@@ -63,7 +63,10 @@ int64_t Mutator::number() {
 }
 
 std::string Mutator::mutated(std::string text) {
-  for (size_t pieces = 1 + below(4); pieces > 0; --pieces) damage(text);
+  // Half of the time only numbers change: the syntax stays whole, and what stands behind it is tried.
+  const bool gentle = one_in(2);
+  for (size_t pieces = 1 + below(gentle ? 2 : 4); pieces > 0; --pieces)
+    gentle ? replace_number(text) : damage(text);
   if (text.size() > kLongest) text.resize(kLongest);
   return text;
 }
@@ -102,10 +105,11 @@ void Mutator::damage(std::string& text) {
 }
 
 void Mutator::replace_number(std::string& text) {
+  if (text.empty()) return;
   const auto start = text.begin() + static_cast<ptrdiff_t>(below(text.size()));
   const auto first = std::find_if(start, text.end(), is_digit);
   const auto last = std::find_if_not(first, text.end(), is_digit);
-  text.replace(first, last, std::to_string(number()));
+  text.replace(first, last, std::to_string(one_in(2) ? static_cast<int64_t>(below(8)) : number()));
 }
 
 bool Rounds::next() {

@@ -36,10 +36,9 @@ std::string Checks::place(const std::string& field) const {
 }
 
 int64_t Checks::range(const std::string& field, int64_t value, int64_t least, int64_t most) {
-  if (ok() && (value < least || value > most)) {
-    status_ = invalid_argument("{}: expected {} to {}, found {}", place(field), least, most, value);
-  }
-  return value;
+  if (value >= least && value <= most) return value;
+  if (ok()) status_ = invalid_argument("{}: expected {} to {}, found {}", place(field), least, most, value);
+  return least;
 }
 
 void Checks::count(const std::string& field, size_t value, size_t most) {

@@ -13,7 +13,8 @@ class Checks {
   // `message` stands in front of every field's name; "" for the entries of a list.
   explicit Checks(std::string message) : message_(std::move(message)) {}
 
-  // least <= value <= most. Returns the value, so that a field is checked where it is read.
+  // least <= value <= most. Returns the value, so that a field is checked where it is read, or `least` where
+  // it is refused, so that arithmetic on it cannot overflow.
   int64_t range(const std::string& field, int64_t value, int64_t least, int64_t most);
   void count(const std::string& field, size_t value, size_t most);
   void equal(const std::string& field, int64_t value, int64_t expected, const std::string& because);
