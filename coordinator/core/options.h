@@ -36,7 +36,9 @@ struct Options {
   size_t log_bytes_per_job = 4u << 20;
   size_t log_bytes_of_ended = 64u << 20;  // all ended jobs together; the oldest lose their logs beyond
   size_t log_line_bytes = 4096;
-  int64_t steps_ahead = 64;  // of the last committed step, per job
+  // Step reports of one job that wait for the slowest rank's: at least 64 steps of them. A rank further ahead
+  // fails the job. Generous, since short steps and one late stream come far apart.
+  int64_t reports_ahead = 1 << 18;
 
   size_t workers = 16'384;
   size_t devices_per_worker = 64;

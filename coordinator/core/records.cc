@@ -43,12 +43,14 @@ struct Applier {
     StoredJob* job = find(write.job);
     if (!job) return;
     job->placed_attempt = write.attempt;
+    job->placed_order = write.order;
     job->placed = write.ranks;
   }
   void operator()(const ForgetAttempt& write) {
     StoredJob* job = find(write.job);
     if (!job) return;
     job->placed_attempt = 0;
+    job->placed_order = 0;
     job->placed.clear();
   }
   void operator()(const DropJob& write) { jobs.erase(write.job); }
@@ -58,6 +60,11 @@ struct Applier {
 
 void Archive::apply(const Write& write) {
   std::visit(Applier{jobs_}, write);
+}
+
+const StoredJob* Archive::find(const std::string& job) const {
+  auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : &found->second;
 }
 
 std::vector<StoredJob> Archive::jobs() const {

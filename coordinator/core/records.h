@@ -81,6 +81,7 @@ struct PutStages {
 struct PutAttempt {
   std::string job{};
   int64_t attempt = 0;
+  int64_t order = 0;  // of all attempts of all jobs: on one device only the newest can be alive
   std::vector<RankPlacement> ranks{};
 };
 // Every executor of the job's attempts is gone.
@@ -101,6 +102,7 @@ struct StoredJob {
   int64_t next_event = 0;              // sequence of the next one
   std::vector<double> losses{};
   std::vector<StageView> stages{};
+  int64_t placed_order = 0;
   int64_t placed_attempt = 0;  // whose executors may be alive; 0: none
   std::vector<RankPlacement> placed{};
 };
@@ -111,6 +113,7 @@ class Archive {
  public:
   void apply(const Write& write);
   std::vector<StoredJob> jobs() const;  // by order of submission
+  const StoredJob* find(const std::string& job) const;
 
  private:
   std::map<std::string, StoredJob> jobs_{};

@@ -24,7 +24,8 @@ struct State {
   Broker broker;
   StoreOrder store;
   std::map<std::string, std::string> names_by_request{};  // request id -> job
-  int64_t next_sequence = 1;
+  int64_t next_sequence = 1;                              // of jobs, by submission
+  int64_t next_placement = 1;                             // of attempts of all jobs
   bool placing_due = false;  // something has changed since the queue was looked through...
   TimePoint
       place_next{};  // ...and this is when it is looked through again: a storm of changes costs one look

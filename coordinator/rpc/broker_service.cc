@@ -81,15 +81,13 @@ class LookUpCall final : public grpc::ServerUnaryReactor, public ClosableStream 
 
 grpc::ServerUnaryReactor* BrokerService::Publish(grpc::CallbackServerContext* context,
                                                  const v1::PublishRequest* request, v1::PublishResponse*) {
-  const Answer answer(context, house_.probe, "Broker.Publish");
-  StatusOr<CommunicatorKey> key = admit_key(*context, request->caller(), request->key());
-  if (key.ok() && request->value().size() > codec::kLargestBrokerValueBytes)
-    key = invalid_argument("value: at most {} bytes expected, found {}", codec::kLargestBrokerValueBytes,
-                           request->value().size());
-  if (!key.ok()) {
-    answer.finish(key.status());
-    return answer.reactor();
-  }
+  Answer answer(context, house_.probe, "Broker.Publish");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  StatusOr<CommunicatorKey> key = codec::from_proto(request->key());
+  if (!key.ok()) return answer.refuse(key.status());
+  if (request->value().size() > codec::kLargestBrokerValueBytes)
+    return answer.refuse(invalid_argument("value: at most {} bytes expected, found {}",
+                                          codec::kLargestBrokerValueBytes, request->value().size()));
   house_.controller.publish(*std::move(key), request->value(),
                             [answer](const Status& status) { answer.finish(status); });
   return answer.reactor();

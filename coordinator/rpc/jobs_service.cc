@@ -28,28 +28,28 @@ class WatchStream final : public PullStream<v1::Job, JobView> {
 
 class LogStream final : public PullStream<v1::LogLine, LogPage> {
  public:
-  LogStream(StreamHouse house, LogWait wait) : PullStream(house, "Jobs.Logs"), wait_(std::move(wait)) {}
+  LogStream(StreamHouse house, LogWait wait) : PullStream(house, "Jobs.Logs"), request_(std::move(wait)) {}
 
  private:
   WaitId ask(Controller& controller, std::function<void(StatusOr<LogPage>)> done) override {
-    return controller.wait_logs(wait_, std::move(done));
+    return controller.wait_logs(request_, std::move(done));
   }
   bool take(LogPage page, std::deque<v1::LogLine>& messages) override {
     const bool idle = page.lines.empty();
     if (page.lost > 0) messages.push_back(gap(page));
     for (const LogLineView& line : page.lines) messages.push_back(to_proto(line));
-    wait_.cursor = page.next;
-    return page.ended || (idle && !wait_.follow);
+    request_.cursor = page.next;
+    return page.ended || (idle && !request_.follow);
   }
   v1::LogLine gap(const LogPage& page) const {
     v1::LogLine line;
-    line.set_rank(wait_.rank.value);
+    line.set_rank(request_.rank.value);
     line.set_unix_ms(page.lines.empty() ? 0 : page.lines.front().unix_ms);
     line.set_text(fmt::format("[{} earlier lines are no longer kept]", page.lost));
     return line;
   }
 
-  LogWait wait_;
+  LogWait request_;
 };
 
 }  // namespace
@@ -57,20 +57,16 @@ class LogStream final : public PullStream<v1::LogLine, LogPage> {
 grpc::ServerUnaryReactor* JobsService::Submit(grpc::CallbackServerContext* context,
                                               const v1::SubmitRequest* request,
                                               v1::SubmitResponse* response) {
-  const Answer answer(context, house_.probe, "Jobs.Submit");
-  StatusOr<std::string> principal = admit(*context, request->caller());
-  if (principal.ok() && request->spec_yaml().size() > codec::kLargestSpecBytes)
-    principal = invalid_argument("spec_yaml: at most {} bytes expected, found {}", codec::kLargestSpecBytes,
-                                 request->spec_yaml().size());
-  if (principal.ok() && request->request_id().size() > codec::kLongestName)
-    principal = invalid_argument("request_id: at most {} bytes expected, found {}", codec::kLongestName,
-                                 request->request_id().size());
-  if (!principal.ok()) {
-    answer.finish(principal.status());
-    return answer.reactor();
-  }
+  Answer answer(context, house_.probe, "Jobs.Submit");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  if (request->spec_yaml().size() > codec::kLargestSpecBytes)
+    return answer.refuse(invalid_argument("spec_yaml: at most {} bytes expected, found {}",
+                                          codec::kLargestSpecBytes, request->spec_yaml().size()));
+  if (request->request_id().size() > codec::kLongestName)
+    return answer.refuse(invalid_argument("request_id: at most {} bytes expected, found {}",
+                                          codec::kLongestName, request->request_id().size()));
   house_.controller.submit(
-      SubmitCall{*std::move(principal), request->spec_yaml(), request->request_id(), request->dry_run()},
+      SubmitCall{answer.principal(), request->spec_yaml(), request->request_id(), request->dry_run()},
       [answer, response](StatusOr<SubmitOutcome> outcome) {
         if (outcome.ok()) *response = to_proto(*outcome);
         answer.finish(outcome.status());
@@ -80,11 +76,8 @@ grpc::ServerUnaryReactor* JobsService::Submit(grpc::CallbackServerContext* conte
 
 grpc::ServerUnaryReactor* JobsService::Get(grpc::CallbackServerContext* context,
                                            const v1::GetJobRequest* request, v1::Job* response) {
-  const Answer answer(context, house_.probe, "Jobs.Get");
-  if (const auto admitted = admit(*context, request->caller()); !admitted.ok()) {
-    answer.finish(admitted.status());
-    return answer.reactor();
-  }
+  Answer answer(context, house_.probe, "Jobs.Get");
+  if (!answer.admits(request->caller())) return answer.reactor();
   house_.controller.get_job(request->name(), request->include_losses(),
                             [answer, response](StatusOr<JobView> view) {
                               if (view.ok()) *response = to_proto(*view);
@@ -96,11 +89,8 @@ grpc::ServerUnaryReactor* JobsService::Get(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* JobsService::List(grpc::CallbackServerContext* context,
                                             const v1::ListJobsRequest* request,
                                             v1::ListJobsResponse* response) {
-  const Answer answer(context, house_.probe, "Jobs.List");
-  if (const auto admitted = admit(*context, request->caller()); !admitted.ok()) {
-    answer.finish(admitted.status());
-    return answer.reactor();
-  }
+  Answer answer(context, house_.probe, "Jobs.List");
+  if (!answer.admits(request->caller())) return answer.reactor();
   house_.controller.list_jobs([answer, response](StatusOr<std::vector<JobView>> views) {
     if (views.ok()) {
       for (const JobView& view : *views) *response->add_jobs() = to_proto(view);
@@ -113,13 +103,9 @@ grpc::ServerUnaryReactor* JobsService::List(grpc::CallbackServerContext* context
 grpc::ServerUnaryReactor* JobsService::Cancel(grpc::CallbackServerContext* context,
                                               const v1::CancelJobRequest* request,
                                               v1::CancelJobResponse* response) {
-  const Answer answer(context, house_.probe, "Jobs.Cancel");
-  StatusOr<std::string> principal = admit(*context, request->caller());
-  if (!principal.ok()) {
-    answer.finish(principal.status());
-    return answer.reactor();
-  }
-  house_.controller.cancel_job(request->name(), *std::move(principal),
+  Answer answer(context, house_.probe, "Jobs.Cancel");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  house_.controller.cancel_job(request->name(), answer.principal(),
                                [answer, response](StatusOr<JobState> state) {
                                  if (state.ok()) response->set_state(to_proto(*state));
                                  answer.finish(state.status());

@@ -1,11 +1,13 @@
 #include "coordinator/rpc/server.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -320,6 +322,25 @@ TEST_F(RpcServerTest, malformed_message_ends_the_session_with_the_field) {
   EXPECT_THAT(status.error_message(), HasSubstr("-7"));
   ASSERT_TRUE(controller.await([&] { return controller.closed.size() == 1; }));
   EXPECT_THAT(controller.closed[0], HasSubstr("malformed"));
+}
+
+TEST_F(RpcServerTest, bytes_that_are_no_message_get_a_status) {
+  grpc::GenericStub stub(channel);
+  const std::string garbage = "\xff\xff\xff\xff\xff not protobuf";
+  for (const char* method :
+       {"/penstock.v1.Jobs/Submit", "/penstock.v1.Broker/LookUp", "/penstock.v1.Jobs/Nothing"}) {
+    Context context;
+    const grpc::Slice slice(garbage);
+    grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer response;
+    std::promise<grpc::Status> answered;
+    stub.UnaryCall(&context, method, grpc::StubOptions(), &request, &response,
+                   [&](const grpc::Status& status) { answered.set_value(status); });
+    EXPECT_FALSE(answered.get_future().get().ok()) << method;
+  }
+  Context context;
+  v1::ListWorkersResponse response;
+  EXPECT_TRUE(workers->List(&context, v1::ListWorkersRequest(), &response).ok());
 }
 
 TEST_F(RpcServerTest, session_must_begin_with_one_register) {

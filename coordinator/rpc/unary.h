@@ -19,21 +19,40 @@ namespace penstock::coordinator {
 class Answer {
  public:
   Answer(grpc::CallbackServerContext* context, RpcProbe& probe, std::string method)
-      : reactor_(context->DefaultReactor()),
+      : context_(context),
+        reactor_(context->DefaultReactor()),
         probe_(&probe),
         method_(std::move(method)),
         since_(SystemClock().now()) {}
+
+  // Whether the call may be served; when not, it has been finished.
+  bool admits(const v1::Caller& caller) {
+    StatusOr<std::string> principal = admit(*context_, caller);
+    if (principal.ok()) {
+      principal_ = *std::move(principal);
+      return true;
+    }
+    finish(principal.status());
+    return false;
+  }
+  const std::string& principal() const { return principal_; }
 
   void finish(const Status& status) const {
     probe_->call_ended(method_, status.code(), SystemClock().now() - since_);
     reactor_->Finish(to_grpc(status));
   }
+  grpc::ServerUnaryReactor* refuse(const Status& status) const {
+    finish(status);
+    return reactor_;
+  }
   grpc::ServerUnaryReactor* reactor() const { return reactor_; }
 
  private:
+  grpc::CallbackServerContext* context_;
   grpc::ServerUnaryReactor* reactor_;
   RpcProbe* probe_;
   std::string method_;
+  std::string principal_;
   TimePoint since_;
 };
 

@@ -1,6 +1,5 @@
 #include "coordinator/rpc/workers_service.h"
 
-#include "coordinator/rpc/admission.h"
 #include "coordinator/rpc/unary.h"
 #include "coordinator/rpc/worker_session.h"
 
@@ -16,11 +15,8 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkersServi
 grpc::ServerUnaryReactor* WorkersService::List(grpc::CallbackServerContext* context,
                                                const v1::ListWorkersRequest* request,
                                                v1::ListWorkersResponse* response) {
-  const Answer answer(context, house_.probe, "Workers.List");
-  if (const auto admitted = admit(*context, request->caller()); !admitted.ok()) {
-    answer.finish(admitted.status());
-    return answer.reactor();
-  }
+  Answer answer(context, house_.probe, "Workers.List");
+  if (!answer.admits(request->caller())) return answer.reactor();
   house_.controller.list_workers([answer, response](StatusOr<std::vector<WorkerView>> views) {
     if (views.ok()) {
       for (const WorkerView& view : *views) *response->add_workers() = to_proto(view);

@@ -99,6 +99,7 @@ void expect_equal(const StoredJob& a, const StoredJob& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.stages, b.stages);
   EXPECT_EQ(a.placed_attempt, b.placed_attempt);
+  EXPECT_EQ(a.placed_order, b.placed_order);
   EXPECT_EQ(a.placed, b.placed);
 }
 
@@ -119,7 +120,7 @@ class RandomWrites {
         known_.erase(job);
         return DropJob{job};
       case 1:
-        return PutAttempt{job, static_cast<int64_t>(below(5)) + 1, placements()};
+        return PutAttempt{job, below(5) + 1, below(99) + 1, placements()};
       case 2:
         return ForgetAttempt{job};
       case 3:
@@ -226,7 +227,7 @@ TEST_F(SqliteStoreTest, losses_keep_their_bits_and_no_number_is_not_zero) {
 
 TEST_F(SqliteStoreTest, writes_about_unknown_jobs_change_nothing) {
   const auto jobs = written_and_read({PutStatus{"x", {}}, AddEvent{"x", 0, 9, {}}, AddLosses{"x", 0, {1}},
-                                      PutStages{"x", {StageView{}}}, PutAttempt{"x", 1, {RankPlacement{}}},
+                                      PutStages{"x", {StageView{}}}, PutAttempt{"x", 1, 1, {RankPlacement{}}},
                                       CreateJob{definition("x", 1), {}}});
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_TRUE(jobs[0].events.empty());

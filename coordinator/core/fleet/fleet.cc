@@ -30,8 +30,13 @@ void adopt_survivors(Worker& fresh, const Worker& before, TimePoint time, std::v
 
 void adopt_leftovers(Fleet& fleet, Worker& fresh, TimePoint time, std::vector<Gone>& gone) {
   const auto [begin, end] = fleet.leftovers.equal_range(fresh.name);
-  for (auto it = begin; it != end; ++it) {
-    const Leftover& leftover = it->second;
+  std::vector<Leftover> leftovers;
+  for (auto it = begin; it != end; ++it) leftovers.push_back(it->second);
+  fleet.leftovers.erase(begin, end);
+  // Newest first: it was placed because the older ones on its device were gone.
+  std::sort(leftovers.begin(), leftovers.end(),
+            [](const Leftover& a, const Leftover& b) { return a.order > b.order; });
+  for (const Leftover& leftover : leftovers) {
     auto same = std::find_if(fresh.devices.begin(), fresh.devices.end(),
                              [&](const Device& device) { return device.slot.index == leftover.device; });
     const bool may_live = leftover.attempt.incarnation == fresh.incarnation && same != fresh.devices.end() &&
@@ -43,7 +48,6 @@ void adopt_leftovers(Fleet& fleet, Worker& fresh, TimePoint time, std::vector<Go
     hold(*same, leftover.attempt, leftover.rank);
     stop(*same, "the coordinator was restarted", time, time);
   }
-  fleet.leftovers.erase(begin, end);
 }
 
 // Frees what must have stopped by now: told to stop for too long, or cut off for longer than executors go on

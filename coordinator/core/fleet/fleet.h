@@ -66,6 +66,7 @@ struct Leftover {
   AttemptKey attempt{};  // with the worker's incarnation
   RankIndex rank{};
   int device = 0;
+  int64_t order = 0;  // of its attempt: on one device only the newest can be alive
   TimePoint since{};
 };
 

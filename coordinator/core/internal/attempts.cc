@@ -41,7 +41,7 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   job.attempt = std::move(attempt);
 
   std::vector<Write> writes = move_job(turn, job, JobState::Preparing, placement.reason, "coordinator");
-  writes.push_back(PutAttempt{job.name(), job.status.attempt, job.placed});
+  writes.push_back(PutAttempt{job.name(), job.status.attempt, turn.state.next_placement++, job.placed});
   const Ticket ticket = turn.save(std::move(writes));
   turn.after(ticket, StartAttempt{job.name(), job.status.attempt});
   turn.emit(PlanAttempt{job.name(), job.status.attempt, job.spec});

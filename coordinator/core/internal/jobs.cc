@@ -171,10 +171,12 @@ void on_restore(Turn& turn, Restore event) {
   for (const StoredJob& stored : event.jobs) {
     const JobDefinition& definition = stored.definition;
     state.next_sequence = std::max(state.next_sequence, definition.sequence + 1);
+    state.next_placement = std::max(state.next_placement, stored.placed_order + 1);
     if (!definition.request_id.empty()) state.names_by_request[definition.request_id] = definition.name;
     for (const RankPlacement& rank : stored.placed) {
       const AttemptKey key{definition.name, stored.placed_attempt, rank.incarnation};
-      state.fleet.leftovers.emplace(rank.worker, Leftover{key, rank.rank, rank.device, turn.now.time});
+      state.fleet.leftovers.emplace(
+          rank.worker, Leftover{key, rank.rank, rank.device, stored.placed_order, turn.now.time});
     }
     state.jobs.emplace(definition.name, job_from(stored));
     if (has_ended(stored.status.state)) {

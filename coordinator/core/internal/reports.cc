@@ -114,11 +114,15 @@ struct Said {
     const RankIndex rank = report.rank;
     const int64_t step = report.step;
     const bool loses_loss = holds_loss(*job, rank) && !report.loss;
-    switch (job->attempt->window.add(std::move(report), turn.state.options.steps_ahead)) {
+    switch (job->attempt->window.add(std::move(report), steps_ahead(*job))) {
       case StepWindow::Added::Duplicate:
         return turn.refuse(Refusal::Duplicate);
       case StepWindow::Added::OutOfWindow:
-        return turn.refuse(Refusal::OutOfWindow);
+        turn.refuse(Refusal::OutOfWindow);
+        return fail_job(turn, *job,
+                        fmt::format("rank {} on {} reported step {} while step {} is not committed yet: the "
+                                    "coordinator keeps {} steps of reports",
+                                    rank.value, worker.name, step, job->status.step, steps_ahead(*job)));
       case StepWindow::Added::Taken:
         break;
     }
@@ -128,6 +132,10 @@ struct Said {
                                   rank.value, worker.name, step));
     }
     commit_steps(turn, *job);
+  }
+
+  int64_t steps_ahead(const Job& job) const {
+    return std::max<int64_t>(64, turn.state.options.reports_ahead / job.definition.ranks);
   }
 
   static bool holds_loss(const Job& job, RankIndex rank) {

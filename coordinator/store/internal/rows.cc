@@ -27,7 +27,8 @@ CREATE TABLE stages(
   activation_slots INTEGER, activation_slots_peak INTEGER, busy_fraction REAL,
   PRIMARY KEY(job, stage, rank)) WITHOUT ROWID;
 CREATE TABLE placements(
-  job TEXT NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL, worker TEXT NOT NULL,
+  job TEXT NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL, placed_order INTEGER NOT NULL,
+  worker TEXT NOT NULL,
   incarnation INTEGER NOT NULL, device INTEGER NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
 )";
 
@@ -184,10 +185,12 @@ struct Writer {
     PENSTOCK_RETURN_IF_ERROR(erase("placements", write.job));
     for (const RankPlacement& rank : write.ranks) {
       Statement add = database.prepare(
-          "INSERT INTO placements(job, rank, attempt, worker, incarnation, device) VALUES(?, ?, ?, ?, ?, ?)");
+          "INSERT INTO placements(job, rank, attempt, placed_order, worker, incarnation, device) "
+          "VALUES(?, ?, ?, ?, ?, ?, ?)");
       PENSTOCK_RETURN_IF_ERROR(add.bind(write.job)
                                    .bind(int64_t{rank.rank.value})
                                    .bind(write.attempt)
+                                   .bind(write.order)
                                    .bind(rank.worker)
                                    .bind(rank.incarnation)
                                    .bind(int64_t{rank.device})
@@ -289,6 +292,7 @@ Status read_placement(StoredJob& job, Statement& row) {
   RankPlacement rank;
   rank.rank = RankIndex(row.integer());
   job.placed_attempt = row.integer();
+  job.placed_order = row.integer();
   rank.worker = row.text();
   rank.incarnation = row.integer();
   rank.device = static_cast<int>(row.integer());
@@ -339,9 +343,10 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
         job.stages.push_back(read_stage(row));
         return ok_status();
       }));
-  PENSTOCK_RETURN_IF_ERROR(read_parts(
-      database, "SELECT job, rank, attempt, worker, incarnation, device FROM placements ORDER BY job, rank",
-      jobs, read_placement));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(database,
+                                      "SELECT job, rank, attempt, placed_order, worker, incarnation, device "
+                                      "FROM placements ORDER BY job, rank",
+                                      jobs, read_placement));
   std::vector<StoredJob> result;
   for (const std::string& name : order) result.push_back(std::move(jobs.at(name)));
   return result;

@@ -1,0 +1,97 @@
+#include "coordinator/core/placement/placement.h"
+
+#include <gmock/gmock.h>
+
+#include "coordinator/core/testing/world.h"
+
+namespace penstock::coordinator {
+namespace {
+
+using namespace testing;  // World and its words
+
+struct Hosts {
+  Fleet fleet;
+  SessionId session = 0;
+
+  void add(const std::string& host, int devices, const std::string& worker = "") {
+    register_worker(fleet, ++session, registration(worker.empty() ? host : worker, 1, devices, host), {}, 0);
+  }
+  Device& device(const std::string& worker, size_t index) { return fleet.find(worker)->devices[index]; }
+};
+
+std::string hosts_of(const Fleet& fleet, const Placement& placement) {
+  std::string text;
+  for (const Seat& seat : placement.seats) {
+    text +=
+        (text.empty() ? "" : " ") + fleet.workers.at(seat.worker).host + ":" + std::to_string(seat.device);
+  }
+  return text;
+}
+
+TEST(Placement, whole_job_goes_to_the_smallest_host_that_holds_it) {
+  // Big holes stay for big jobs.
+  Hosts hosts;
+  hosts.add("a", 8);
+  hosts.add("b", 4);
+  hosts.add("c", 2);
+  EXPECT_EQ(hosts_of(hosts.fleet, place(hosts.fleet, {.ranks = 3})), "b:0 b:1 b:2");
+  EXPECT_EQ(hosts_of(hosts.fleet, place(hosts.fleet, {.ranks = 2})), "c:0 c:1");
+}
+
+TEST(Placement, adjacent_ranks_stay_together_when_one_host_is_too_small) {
+  Hosts hosts;
+  hosts.add("a", 2);
+  hosts.add("b", 4);
+  hosts.add("c", 3);
+  EXPECT_EQ(hosts_of(hosts.fleet, place(hosts.fleet, {.ranks = 6})), "b:0 b:1 b:2 b:3 a:0 a:1");
+}
+
+TEST(Placement, workers_of_one_host_count_together) {
+  Hosts hosts;
+  hosts.add("x", 1, "worker-0");
+  hosts.add("y", 1, "worker-1");
+  hosts.add("x", 1, "worker-2");
+  EXPECT_EQ(hosts_of(hosts.fleet, place(hosts.fleet, {.ranks = 2})), "x:0 x:0");
+}
+
+TEST(Placement, reason_names_what_is_missing_and_what_is_in_the_way) {
+  Hosts hosts;
+  hosts.add("worker-0", 1);
+  hosts.add("worker-1", 1);
+  hosts.add("worker-2", 1);
+  hosts.add("worker-3", 1);
+  hosts.fleet.find("worker-3")->draining = true;
+  hold(hosts.device("worker-2", 0), {"other", 1, 1}, RankIndex(5));
+  const Placement placement = place(hosts.fleet, {.ranks = 4});
+  EXPECT_FALSE(placement.placed());
+  EXPECT_FALSE(placement.fits_fleet);
+  EXPECT_EQ(placement.reason,
+            "waits for 2 more cpu devices: 4 needed, 2 free (worker-2 cpu:0 runs other rank 5, worker-3 "
+            "draining)");
+}
+
+TEST(Placement, busy_devices_count_for_the_fleet_and_lost_ones_do_not) {
+  Hosts hosts;
+  hosts.add("worker-0", 1);
+  hosts.add("worker-1", 1);
+  hold(hosts.device("worker-1", 0), {"other", 1, 1}, RankIndex(0));
+  stop(hosts.device("worker-1", 0), "cancelled", {}, {});
+  Placement placement = place(hosts.fleet, {.ranks = 2});
+  EXPECT_TRUE(placement.fits_fleet);
+  EXPECT_EQ(placement.reason,
+            "waits for 1 more cpu device: 2 needed, 1 free (worker-1 cpu:0 stops other rank 0)");
+  lose_worker(hosts.fleet, *hosts.fleet.find("worker-1"), "gone", {}, 0);
+  placement = place(hosts.fleet, {.ranks = 2});
+  EXPECT_FALSE(placement.fits_fleet);
+  EXPECT_EQ(placement.reason, "waits for 1 more cpu device: 2 needed, 1 free (worker-1 lost)");
+}
+
+TEST(Placement, other_kinds_of_device_are_not_counted) {
+  Hosts hosts;
+  hosts.add("a", 4);
+  EXPECT_EQ(place(hosts.fleet, {.kind = "cuda", .ranks = 1}).reason,
+            "waits for 1 more cuda device: 1 needed, 0 free");
+}
+
+}  // namespace
+}  // namespace penstock::coordinator

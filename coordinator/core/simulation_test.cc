@@ -1,0 +1,40 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "coordinator/core/testing/simulation.h"
+
+namespace penstock::coordinator {
+namespace {
+
+constexpr int kSeeds = 400;
+constexpr int kEvents = 400;
+
+// PENSTOCK_SEED=n replays one history.
+TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
+  const char* replay = std::getenv("PENSTOCK_SEED");
+  const uint64_t first = replay ? std::strtoull(replay, nullptr, 10) : 1;
+  const uint64_t last = replay ? first : kSeeds;
+  int succeeded = 0;
+  int crashes = 0;
+  int assignments = 0;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    testing::Simulation simulation(seed);
+    simulation.run(kEvents);
+    succeeded += simulation.jobs_succeeded();
+    crashes += simulation.crashes();
+    assignments += simulation.assignments();
+    if (HasFailure()) FAIL() << "replay with PENSTOCK_SEED=" << seed;
+  }
+  std::cout << succeeded << " jobs succeeded, " << assignments << " ranks were assigned, " << crashes
+            << " crashes\n";
+  if (replay) return;
+  // A world in which nothing happens proves nothing.
+  EXPECT_GT(succeeded, kSeeds / 2);
+  EXPECT_GT(crashes, kSeeds / 2);
+  EXPECT_GT(assignments, 2 * kSeeds);
+}
+
+}  // namespace
+}  // namespace penstock::coordinator

@@ -1,0 +1,582 @@
+// A world that does everything to the core that the real one may, drawn from a seed, and checks after each
+// event what must always hold. The same seed plays the same history.
+//
+// Simulated: worker daemons with executors (sessions that break, processes that restart, executors that die,
+// reports in any interleaving, doubled and forged), a store that commits late and in groups, a planner that
+// takes its time, clients that submit, cancel and look up, and a coordinator that crashes and starts again
+// from what was durable.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core/testing/world.h"
+
+namespace penstock::coordinator::testing {
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed) : random_(seed) {
+    options_.jobs_live = 6;
+    options_.jobs_ended = 4;
+    options_.events_per_job = 6;
+    options_.log_lines_per_job = 5;
+    options_.look_ups_pending = 4;
+    options_.workers = 6;
+    options_.transactions_pending = 40;
+    options_.lost_worker_kept = 60s;
+    state_.options = options_;
+    for (int w = 0; w < 5; ++w) {
+      const std::string name = fmt::format("worker-{}", w);
+      daemons_[name] = Daemon{.name = name, .host = fmt::format("host-{}", w / 2), .devices = w == 0 ? 2 : 1};
+    }
+  }
+
+  // Plays `events` random events, then lets everything come to rest and checks that it did.
+  void run(int events) {
+    for (int i = 0; i < events && !::testing::Test::HasFailure(); ++i) {
+      one_event();
+      check();
+    }
+    if (!::testing::Test::HasFailure()) come_to_rest();
+  }
+
+  int jobs_succeeded() const { return succeeded_; }
+  int crashes() const { return crashes_; }
+  int assignments() const { return assignments_; }
+  int64_t refusals() const { return refusals_; }
+
+ private:
+  struct Executor {
+    Assignment assignment;
+    bool ready = false;
+    bool finished = false;
+    bool ending = false;  // told to stop
+    int64_t step = 0;     // that it does next
+  };
+  struct Daemon {
+    std::string name;
+    std::string host;
+    int devices = 1;
+    int64_t incarnation = 1;
+    SessionId session = 0;
+    TimePoint away_since{};  // without a session
+    bool draining = false;
+    std::map<int, Executor> executors{};  // by device
+    std::deque<WorkerMessage> unsent{};   // in order; survives a broken session
+  };
+
+  // --- randomness ---
+  int below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
+  bool one_in(int n) { return below(n) == 0; }
+  Daemon& any_daemon() {
+    return std::next(daemons_.begin(), below(static_cast<int>(daemons_.size())))->second;
+  }
+
+  // --- events ---
+  void one_event() {
+    const int dice = below(1000);
+    if (dice < 60) return submit();
+    if (dice < 80) return cancel();
+    if (dice < 180) return advance();
+    if (dice < 300) return commit_some();
+    if (dice < 360) return plan_one();
+    if (dice < 450) return open_session(any_daemon());
+    if (dice < 458) return break_session(any_daemon());
+    if (dice < 464) return restart(any_daemon());
+    if (dice < 720) return work(any_daemon());
+    if (dice < 930) return deliver(any_daemon());
+    if (dice < 945) return forge(any_daemon());
+    if (dice < 951) return kill_executor(any_daemon());
+    if (dice < 955) return drain(any_daemon());
+    if (dice < 985) return use_broker(any_daemon());
+    if (dice < 990) return crash();
+    beat_all();
+  }
+
+  static const std::shared_ptr<const plan::JobSpec>& spec_of(int pipeline, int steps) {
+    static std::map<std::pair<int, int>, std::shared_ptr<const plan::JobSpec>> cache;
+    auto& spec = cache[{pipeline, steps}];
+    if (!spec)
+      spec = job_spec({.name = pipeline == 1 ? "solo" : "crew", .pipeline = pipeline, .steps = steps});
+    return spec;
+  }
+  static std::shared_ptr<const AttemptPlan> plan_of(const plan::JobSpec& spec) {
+    static std::map<std::string, std::shared_ptr<const AttemptPlan>> cache;
+    auto& plan = cache[spec.yaml];
+    if (!plan) plan = *plan_attempt(spec);
+    return plan;
+  }
+
+  void submit() {
+    const ReplyId reply = ask();
+    const std::string request = one_in(3) ? fmt::format("request-{}", below(5)) : "";
+    tell(Submit{reply, "ann", request, spec_of(1 + below(3), 1 + below(3))});
+  }
+  void cancel() {
+    if (state_.jobs.empty()) return;
+    tell(Cancel{ask(), std::next(state_.jobs.begin(), below(static_cast<int>(state_.jobs.size())))->first,
+                "bob"});
+  }
+  void advance() {
+    const Duration by = std::chrono::milliseconds(one_in(10) ? 3000 : below(300));
+    now_.time += by;
+    now_.unix_ms += std::chrono::duration_cast<std::chrono::milliseconds>(by).count();
+    for (auto& [name, daemon] : daemons_) end_orphans(daemon);
+    tell(Tick{});
+  }
+  // Without a coordinator executors go on for 30 s.
+  void end_orphans(Daemon& daemon) {
+    if (daemon.session != 0 || now_.time - daemon.away_since < 30s) return;
+    while (!daemon.executors.empty()) kill_executor(daemon);
+  }
+  void lose_session(Daemon& daemon) {
+    daemon.session = 0;
+    daemon.away_since = now_.time;
+  }
+  void commit_some() {
+    if (queued_.empty()) return;
+    Ticket last = 0;
+    for (int count = 1 + below(4); count > 0 && !queued_.empty(); --count) {
+      for (const Write& write : queued_.front().writes) durable_.apply(write);
+      last = queued_.front().ticket;
+      queued_.pop_front();
+    }
+    tell(StoreDurable{last});
+  }
+  void plan_one() {
+    if (planning_.empty()) return;
+    const PlanAttempt wanted = planning_.front();
+    planning_.pop_front();
+    if (one_in(50)) {
+      tell(AttemptPlanned{wanted.job, wanted.attempt, internal_error("the planner stumbled"), nullptr});
+    } else {
+      tell(AttemptPlanned{wanted.job, wanted.attempt, ok_status(), plan_of(*wanted.spec)});
+    }
+  }
+
+  void open_session(Daemon& daemon) {
+    if (daemon.session != 0 || daemon.draining) return;
+    daemon.session = ++last_session_;
+    tell(SessionOpened{daemon.session,
+                       registration(daemon.name, daemon.incarnation, daemon.devices, daemon.host)});
+  }
+  void break_session(Daemon& daemon) {
+    if (daemon.session == 0) return;
+    const SessionId session = daemon.session;
+    lose_session(daemon);
+    if (!one_in(3)) tell(SessionClosed{session, "stream closed"});
+    // Otherwise nobody notices before the lease ends or the daemon comes back.
+  }
+  void restart(Daemon& daemon) {
+    const SessionId session = daemon.session;
+    lose_session(daemon);
+    daemon.draining = false;
+    daemon.executors.clear();
+    daemon.unsent.clear();
+    ++daemon.incarnation;
+    if (session != 0) tell(SessionClosed{session, "process ended"});
+  }
+  void drain(Daemon& daemon) {
+    if (daemon.session == 0) return;
+    daemon.draining = true;
+    daemon.unsent.push_back(coordinator::Draining{"SIGTERM"});
+    for (auto& [device, executor] : daemon.executors) executor.ending = true;
+  }
+  void beat_all() {
+    for (auto& [name, daemon] : daemons_) {
+      if (daemon.session != 0) tell(SessionSaid{daemon.session, Heartbeat{1}});
+    }
+  }
+  void deliver(Daemon& daemon) {
+    if (daemon.session == 0) return;
+    if (daemon.unsent.empty()) {
+      if (daemon.draining && daemon.executors.empty()) restart(daemon);
+      return;
+    }
+    const WorkerMessage message = daemon.unsent.front();
+    if (!one_in(20)) daemon.unsent.pop_front();  // else it comes twice
+    const bool may_repeat = !std::holds_alternative<coordinator::Draining>(message);
+    if (may_repeat && one_in(10)) old_messages_.push_back(message);
+    if (old_messages_.size() > 20) old_messages_.pop_front();
+    tell(SessionSaid{daemon.session, message});
+  }
+  // Something that was true once, or never, from anybody.
+  void forge(Daemon& daemon) {
+    if (daemon.session == 0 || old_messages_.empty()) return;
+    WorkerMessage message = old_messages_[static_cast<size_t>(below(static_cast<int>(old_messages_.size())))];
+    if (auto* report = std::get_if<StepReport>(&message)) {
+      switch (below(5)) {
+        case 0:
+          report->attempt.attempt += below(3) - 1;
+          break;
+        case 1:
+          report->attempt.incarnation += 1;
+          break;
+        case 2:
+          report->rank = RankIndex(below(9) - 2);
+          break;
+        case 3:
+          report->attempt.job = "nobody";
+          break;
+        default:
+          break;
+      }
+    }
+    // A forged failure of a live rank is a failure; only what fencing can tell apart must change nothing.
+    tell(SessionSaid{daemon.session, std::move(message)});
+  }
+  void kill_executor(Daemon& daemon) {
+    if (daemon.executors.empty()) return;
+    auto executor = daemon.executors.begin();
+    const Assignment& assignment = executor->second.assignment;
+    if (!executor->second.finished && !executor->second.ending) {
+      daemon.unsent.push_back(
+          RankFailed{assignment.attempt, assignment.rank, executor->second.step, "ended", -1, 9});
+    }
+    daemon.unsent.push_back(ExecutorStopped{assignment.attempt, assignment.rank});
+    daemon.executors.erase(executor);
+  }
+
+  // One thing that one executor does.
+  void work(Daemon& daemon) {
+    if (daemon.executors.empty()) return;
+    auto place = std::next(daemon.executors.begin(), below(static_cast<int>(daemon.executors.size())));
+    Executor& executor = place->second;
+    const AttemptKey key = executor.assignment.attempt;
+    const RankIndex rank = executor.assignment.rank;
+    if (executor.ending || executor.finished) {
+      daemon.unsent.push_back(ExecutorStopped{key, rank});
+      daemon.executors.erase(place);
+      return;
+    }
+    if (!executor.ready) {
+      executor.ready = true;
+      daemon.unsent.push_back(RankReady{key, rank, 100, "sim"});
+      return;
+    }
+    if (one_in(30)) daemon.unsent.push_back(LogBatch{key, rank, {"a line", "another"}, 0});
+    const std::optional<int64_t> slowest = slowest_peer(executor);
+    if (!slowest) {  // a peer is gone: the transport fails
+      daemon.unsent.push_back(RankFailed{key, rank, executor.step, "connection closed by peer", 1, 0});
+      daemon.unsent.push_back(ExecutorStopped{key, rank});
+      daemon.executors.erase(place);
+      return;
+    }
+    const plan::JobSpec& spec = *spec_by_yaml_.at(executor.assignment.spec_yaml);
+    if (executor.step < spec.train.steps) {
+      if (executor.step - *slowest < 2) daemon.unsent.push_back(report_of(executor, executor.step++));
+      return;
+    }
+    executor.finished = true;
+    daemon.unsent.push_back(result_of(executor, spec));
+  }
+
+  // The least step among the ranks of the attempt; nothing when one of them is not there.
+  std::optional<int64_t> slowest_peer(const Executor& executor) {
+    int found = 0;
+    int64_t slowest = executor.step;
+    for (const auto& [name, daemon] : daemons_) {
+      for (const auto& [device, other] : daemon.executors) {
+        const AttemptKey& key = other.assignment.attempt;
+        if (key.job != executor.assignment.attempt.job || key.attempt != executor.assignment.attempt.attempt)
+          continue;
+        ++found;
+        slowest = std::min(slowest, other.ready ? other.step : 0);
+      }
+    }
+    // Ranks that have reported everything may have left already.
+    const auto ranks = static_cast<int>(executor.assignment.rank_hosts.size());
+    const bool all_done = executor.step == spec_by_yaml_.at(executor.assignment.spec_yaml)->train.steps;
+    return found == ranks || all_done ? std::optional(slowest) : std::nullopt;
+  }
+
+  static double loss_at(int64_t step) { return 5.0 / static_cast<double>(step + 1); }
+  static StepReport report_of(const Executor& executor, int64_t step) {
+    const Assignment& assignment = executor.assignment;
+    StepReport report;
+    report.attempt = assignment.attempt;
+    report.rank = assignment.rank;
+    report.step = step;
+    report.wall_seconds = 0.1;
+    if (assignment.rank.value + 1 == static_cast<int>(assignment.rank_hosts.size()))
+      report.loss = loss_at(step);
+    return report;
+  }
+  static RankFinished result_of(const Executor& executor, const plan::JobSpec& spec) {
+    const Assignment& assignment = executor.assignment;
+    RankFinished result{assignment.attempt, assignment.rank, {}};
+    const auto parameters = plan::model_parameters(spec.model).size();
+    const auto ranks = assignment.rank_hosts.size();
+    for (auto i = static_cast<size_t>(assignment.rank.value); i < parameters; i += ranks) {
+      result.digests.push_back({static_cast<int32_t>(i), {static_cast<uint8_t>(i)}});
+    }
+    return result;
+  }
+
+  void use_broker(Daemon& daemon) {
+    if (daemon.executors.empty()) return;
+    const Assignment& assignment = daemon.executors.begin()->second.assignment;
+    CommunicatorKey key{assignment.attempt, "pipeline", assignment.rank, fmt::format("item-{}", below(2))};
+    if (one_in(2)) return tell(Publish{ask(), key, "value"});
+    key.rank = RankIndex(below(static_cast<int>(assignment.rank_hosts.size())));
+    const ReplyId reply = ask();
+    tell(LookUp{reply, key, now_.time + 1s});
+    if (one_in(4)) tell(LookUpAbandoned{reply});
+  }
+
+  void crash() {
+    ++crashes_;
+    count_refusals();
+    state_ = State{};
+    state_.options = options_;
+    queued_.clear();
+    planning_.clear();
+    unanswered_.clear();  // their callers see the connection break
+    for (auto& [name, daemon] : daemons_) {
+      if (daemon.session != 0) lose_session(daemon);
+    }
+    // What was shown before must be there again.
+    tell(Restore{durable_.jobs()});
+  }
+
+  // --- the core and what it wants ---
+  ReplyId ask() {
+    unanswered_.insert(++last_reply_);
+    return last_reply_;
+  }
+
+  void tell(Event event) {
+    for (Command& command : apply(state_, std::move(event), now_)) {
+      std::visit([this](auto& one) { obey(one); }, command);
+    }
+  }
+
+  void answered(ReplyId reply) {
+    EXPECT_EQ(unanswered_.erase(reply), 1u) << "reply " << reply << " answered twice";
+  }
+  void obey(AnswerSubmit& command) {
+    answered(command.reply);
+    if (command.outcome.ok()) acknowledged_.insert(command.outcome->name);
+  }
+  void obey(AnswerCancel& command) { answered(command.reply); }
+  void obey(AnswerPublish& command) { answered(command.reply); }
+  void obey(AnswerLookUp& command) { answered(command.reply); }
+  void obey(Save& command) { queued_.push_back(std::move(command)); }
+  void obey(PlanAttempt& command) { planning_.push_back(command); }
+  void obey(JobChanged&) {}
+  void obey(LogGrew&) {}
+  void obey(Say&) {}
+  void obey(Observed& command) {
+    const auto* retired = std::get_if<JobRetired>(&command.observation);
+    if (!retired) return;
+    acknowledged_.erase(retired->job);
+    ended_.erase(retired->job);
+  }
+  void obey(CloseSession& command) {
+    for (auto& [name, daemon] : daemons_) {
+      if (daemon.session == command.session) lose_session(daemon);
+    }
+  }
+  void obey(SendToWorker& command) {
+    Daemon* daemon = nullptr;
+    for (auto& [name, one] : daemons_) {
+      if (one.session == command.session) daemon = &one;
+    }
+    if (!daemon) return;  // a broken session whose end has not been noticed
+    std::visit([&](auto& message) { receive(*daemon, message); }, command.message);
+  }
+  void receive(Daemon&, Registered&) {}
+  void receive(Daemon&, HeartbeatAck&) {}
+  void receive(Daemon& daemon, Abort& abort) {
+    EXPECT_EQ(abort.attempt.incarnation, daemon.incarnation) << "abort for another life of " << daemon.name;
+    for (auto& [device, executor] : daemon.executors) {
+      if (executor.assignment.attempt != abort.attempt || executor.assignment.rank != abort.rank) continue;
+      executor.ending = true;
+      return;
+    }
+    daemon.unsent.push_back(ExecutorStopped{abort.attempt, abort.rank});
+  }
+  void receive(Daemon& daemon, Assignment& assignment) {
+    ++assignments_;
+    const AttemptKey& key = assignment.attempt;
+    EXPECT_EQ(key.incarnation, daemon.incarnation) << "assignment for another life of " << daemon.name;
+    EXPECT_FALSE(daemon.executors.contains(assignment.device))
+        << daemon.name << " device " << assignment.device << " is assigned to " << key.job << " while "
+        << daemon.executors[assignment.device].assignment.attempt.job << " runs there";
+    const StoredJob* stored = durable_.find(key.job);
+    ASSERT_NE(stored, nullptr) << key.job << " was assigned before it was durable";
+    EXPECT_GE(stored->status.attempt, key.attempt)
+        << key.job << " was assigned before its attempt was durable";
+    EXPECT_TRUE(
+        started_.insert({key.job, stored->definition.sequence, key.attempt, assignment.rank.value}).second)
+        << key.job << " attempt " << key.attempt << " rank " << assignment.rank.value
+        << " was assigned twice";
+    spec_by_yaml_[assignment.spec_yaml] = state_.jobs.at(key.job).spec;
+    daemon.executors[assignment.device] = Executor{.assignment = std::move(assignment)};
+  }
+
+  // --- what must always hold ---
+  void check() {
+    check_jobs();
+    check_devices();
+    check_bounds();
+  }
+
+  void check_jobs() {
+    for (const std::string& name : acknowledged_) {
+      EXPECT_TRUE(durable_.find(name)) << "acknowledged job " << name << " would be lost by a crash now";
+      EXPECT_TRUE(state_.jobs.contains(name)) << "acknowledged job " << name << " is lost";
+    }
+    for (const JobView& view : view_jobs(state_, now_.unix_ms)) {
+      const int64_t sequence = state_.jobs.at(view.name).definition.sequence;
+      auto known = ended_.find(view.name);
+      if (known != ended_.end() && known->second.sequence == sequence) {
+        EXPECT_EQ(view.state, known->second.state) << view.name << " has ended and changed its state";
+        EXPECT_EQ(view.weights_digest, known->second.digest);
+      } else if (view.ended()) {
+        note_end(view, sequence);
+      }
+    }
+  }
+
+  void note_end(const JobView& view, int64_t sequence) {
+    ended_[view.name] = {view.state, view.weights_digest, sequence};
+    const StoredJob* stored = durable_.find(view.name);
+    ASSERT_TRUE(stored) << view.name;
+    EXPECT_EQ(stored->status.state, view.state)
+        << "the end of " << view.name << " was shown before it was durable";
+    if (view.state != JobState::Succeeded) return;
+    ++succeeded_;
+    std::vector<double> expected;
+    for (int64_t step = 0; step < view.steps; ++step) expected.push_back(loss_at(step));
+    EXPECT_EQ(state_.jobs.at(view.name).losses, expected) << view.name;
+    EXPECT_EQ(stored->losses, expected) << view.name;
+    EXPECT_EQ(view.weights_digest.size(), 32u);
+  }
+
+  // That a device has one rank at most is checked where it is assigned; here, that what is held is held for a
+  // rank that lives and was placed there.
+  void check_devices() {
+    for (const auto& [name, worker] : state_.fleet.workers) {
+      for (const Device& device : worker.devices) {
+        if (device.use != DeviceUse::Held || !worker.is_open()) continue;
+        const Job* job = state_.find_job(device.attempt.job);
+        ASSERT_TRUE(job && job->attempt)
+            << name << " holds a device for " << device.attempt.job << ", which does not run";
+        EXPECT_EQ(job->attempt->number, device.attempt.attempt);
+        const RankState& rank = job->attempt->ranks.at(static_cast<size_t>(device.rank.value));
+        EXPECT_EQ(rank.worker, name);
+        EXPECT_EQ(rank.device, device.slot.index);
+        EXPECT_EQ(rank.incarnation, worker.incarnation);
+      }
+    }
+  }
+
+  void check_bounds() {
+    size_t leaving = 0;  // ended, and kept until their executors are gone
+    for (const std::string& name : state_.ended) leaving += state_.jobs.at(name).executors_left > 0;
+    EXPECT_LE(state_.ended.size(), options_.jobs_ended + leaving);
+    EXPECT_LE(state_.jobs.size() - state_.ended.size(), options_.jobs_live);
+    EXPECT_LE(state_.queue.size(), options_.jobs_live);
+    EXPECT_LE(state_.names_by_request.size(), state_.jobs.size());
+    EXPECT_LE(state_.fleet.workers.size(), options_.workers);
+    EXPECT_LE(state_.fleet.sessions.size(), options_.workers);
+    EXPECT_LE(state_.broker.pending(), options_.look_ups_pending);
+    EXPECT_LE(state_.broker.attempts(), options_.jobs_live);
+    // Each job has at most a few transitions, one progress save and some answers under way.
+    EXPECT_LE(state_.store.held(), 20 * state_.jobs.size() + options_.transactions_pending);
+    for (const auto& [name, job] : state_.jobs) {
+      EXPECT_LE(job.events.size(), options_.events_per_job);
+      EXPECT_LE(job.log.lines(), options_.log_lines_per_job);
+      EXPECT_LE(static_cast<int64_t>(job.losses.size()), job.definition.steps);
+      EXPECT_LE(job.attempt ? job.attempt->window.waiting() : 0, 64u);
+    }
+  }
+
+  // --- the end ---
+  // With healthy workers, a store that commits and enough time, every job must end and every device be free.
+  void come_to_rest() {
+    for (auto& [name, daemon] : daemons_) {
+      if (daemon.draining) restart(daemon);
+    }
+    for (int round = 0; round < 2000; ++round) {
+      if (is_at_rest()) return check();
+      for (auto& [name, daemon] : daemons_) {
+        open_session(daemon);
+        work(daemon);
+        if (daemon.session != 0 && !daemon.unsent.empty()) {
+          const WorkerMessage message = std::move(daemon.unsent.front());
+          daemon.unsent.pop_front();
+          tell(SessionSaid{daemon.session, message});
+        }
+        if (daemon.session != 0) tell(SessionSaid{daemon.session, Heartbeat{1}});
+      }
+      commit_some();
+      plan_one();
+      now_.time += 200ms;
+      now_.unix_ms += 200;
+      tell(Tick{});
+      check();
+      if (::testing::Test::HasFailure()) return;
+    }
+    ADD_FAILURE() << "no rest:" << what_is_left();
+  }
+
+  bool is_at_rest() const {
+    return state_.ended.size() == state_.jobs.size() && queued_.empty() && unanswered_.empty() &&
+           take_census(state_).devices_free == 6 && state_.broker.pending() == 0;
+  }
+
+  std::string what_is_left() const {
+    std::string text;
+    for (const JobView& view : view_jobs(state_, 0)) {
+      if (!view.ended()) text += fmt::format("\n{} {}: {}", view.name, to_string(view.state), view.reason);
+    }
+    for (const WorkerView& worker : worker_views(state_.fleet)) {
+      text += fmt::format("\n{} {} {} {}", worker.name, worker.device, worker.state, worker.job);
+    }
+    return text + fmt::format("\n{} answers, {} saves missing", unanswered_.size(), queued_.size());
+  }
+
+  void count_refusals() {
+    for (int64_t count : state_.refused) refusals_ += count;
+  }
+
+  struct End {
+    JobState state = JobState::Queued;
+    std::string digest{};
+    int64_t sequence = 0;
+  };
+
+  std::mt19937_64 random_;
+  Options options_;
+  State state_;
+  Now now_{TimePoint{} + 1h, 1'700'000'000'000};
+  std::map<std::string, Daemon> daemons_;
+  std::deque<Save> queued_;  // by the store, not durable yet
+  Archive durable_;
+  std::deque<PlanAttempt> planning_;
+  std::set<ReplyId> unanswered_;
+  std::deque<WorkerMessage> old_messages_;
+  std::map<std::string, std::shared_ptr<const plan::JobSpec>> spec_by_yaml_;
+  std::set<std::string> acknowledged_;
+  std::map<std::string, End> ended_;
+  std::set<std::tuple<std::string, int64_t, int64_t, int>> started_;  // job, its sequence, attempt, rank
+  SessionId last_session_ = 0;
+  ReplyId last_reply_ = 0;
+  int succeeded_ = 0;
+  int crashes_ = 0;
+  int assignments_ = 0;
+  int64_t refusals_ = 0;
+};
+
+}  // namespace penstock::coordinator::testing
