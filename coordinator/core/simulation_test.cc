@@ -11,16 +11,19 @@ namespace {
 constexpr int kSeeds = 400;
 constexpr int kEvents = 400;
 
-// PENSTOCK_SEED=n replays one history.
+using Trace = testing::Simulation::Trace;
+
+// PENSTOCK_SEED=n replays one history and tells it; PENSTOCK_SEEDS=n plays that many.
 TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   const char* replay = std::getenv("PENSTOCK_SEED");
+  const char* more = std::getenv("PENSTOCK_SEEDS");
   const uint64_t first = replay ? std::strtoull(replay, nullptr, 10) : 1;
-  const uint64_t last = replay ? first : kSeeds;
+  const uint64_t last = replay ? first : more ? std::strtoull(more, nullptr, 10) : kSeeds;
   int succeeded = 0;
   int crashes = 0;
   int assignments = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
-    testing::Simulation simulation(seed);
+    testing::Simulation simulation(seed, replay ? Trace::On : Trace::Off);
     simulation.run(kEvents);
     succeeded += simulation.jobs_succeeded();
     crashes += simulation.crashes();

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <optional>
@@ -24,7 +25,10 @@ namespace penstock::coordinator::testing {
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed) : random_(seed) {
+  // Silent, or every line of the coordinator's log and every message of consequence on stdout.
+  enum class Trace { Off, On };
+
+  explicit Simulation(uint64_t seed, Trace trace = Trace::Off) : random_(seed), trace_(trace) {
     options_.jobs_live = 6;
     options_.jobs_ended = 4;
     options_.events_per_job = 6;
@@ -36,7 +40,10 @@ class Simulation {
     state_.options = options_;
     for (int w = 0; w < 5; ++w) {
       const std::string name = fmt::format("worker-{}", w);
-      daemons_[name] = Daemon{.name = name, .host = fmt::format("host-{}", w / 2), .devices = w == 0 ? 2 : 1};
+      daemons_[name] = Daemon{.name = name,
+                              .host = fmt::format("host-{}", w / 2),
+                              .devices = w == 0 ? 2 : 1,
+                              .incarnation = 100 * w + 1};
     }
   }
 
@@ -73,6 +80,23 @@ class Simulation {
     std::map<int, Executor> executors{};  // by device
     std::deque<WorkerMessage> unsent{};   // in order; survives a broken session
   };
+
+  template <typename... Args>
+  void trace(fmt::format_string<Args...> format, Args&&... args) const {
+    if (trace_ == Trace::Off) return;
+    fmt::print("{} {}\n", now_.unix_ms % 10'000'000, fmt::format(format, std::forward<Args>(args)...));
+  }
+  void trace_message(const Daemon& daemon, const WorkerMessage& message) const {
+    static constexpr std::array kNames = {"heartbeat", "ready", "step",     "finished",
+                                          "failed",    "log",   "draining", "stopped"};
+    const auto say = [&](const auto& said) {
+      if constexpr (requires { said.attempt; }) {
+        trace("  {} -> {} {} attempt {} incarnation {} rank {}", daemon.name, kNames[message.index()],
+              said.attempt.job, said.attempt.attempt, said.attempt.incarnation, said.rank.value);
+      }
+    };
+    std::visit(say, message);
+  }
 
   // --- randomness ---
   int below(int bound) { return static_cast<int>(random_() % static_cast<uint64_t>(bound)); }
@@ -207,6 +231,7 @@ class Simulation {
     const bool may_repeat = !std::holds_alternative<coordinator::Draining>(message);
     if (may_repeat && one_in(10)) old_messages_.push_back(message);
     if (old_messages_.size() > 20) old_messages_.pop_front();
+    trace_message(daemon, message);
     tell(SessionSaid{daemon.session, message});
   }
   // Something that was true once, or never, from anybody.
@@ -232,6 +257,7 @@ class Simulation {
       }
     }
     // A forged failure of a live rank is a failure; only what fencing can tell apart must change nothing.
+    trace_message(daemon, message);
     tell(SessionSaid{daemon.session, std::move(message)});
   }
   void kill_executor(Daemon& daemon) {
@@ -334,6 +360,7 @@ class Simulation {
   }
 
   void crash() {
+    trace("the coordinator crashes");
     ++crashes_;
     count_refusals();
     state_ = State{};
@@ -374,12 +401,24 @@ class Simulation {
   void obey(PlanAttempt& command) { planning_.push_back(command); }
   void obey(JobChanged&) {}
   void obey(LogGrew&) {}
-  void obey(Say&) {}
+  void obey(Say& command) { trace("{}", command.line); }
   void obey(Observed& command) {
     const auto* retired = std::get_if<JobRetired>(&command.observation);
     if (!retired) return;
     acknowledged_.erase(retired->job);
     ended_.erase(retired->job);
+    // Its name may be given again now. That is safe since its executors are gone and sessions are in order:
+    // nothing of it is under way any more but what this world doubles.
+    const auto is_of_it = [&](const WorkerMessage& message) { return job_of(message) == retired->job; };
+    std::erase_if(old_messages_, is_of_it);
+    for (auto& [name, daemon] : daemons_) std::erase_if(daemon.unsent, is_of_it);
+  }
+  static std::string job_of(const WorkerMessage& message) {
+    const auto name = [](const auto& said) -> std::string {
+      if constexpr (requires { said.attempt; }) return said.attempt.job;
+      return "";
+    };
+    return std::visit(name, message);
   }
   void obey(CloseSession& command) {
     for (auto& [name, daemon] : daemons_) {
@@ -397,6 +436,8 @@ class Simulation {
   void receive(Daemon&, Registered&) {}
   void receive(Daemon&, HeartbeatAck&) {}
   void receive(Daemon& daemon, Abort& abort) {
+    trace("  {} <- abort {} attempt {} rank {}", daemon.name, abort.attempt.job, abort.attempt.attempt,
+          abort.rank.value);
     EXPECT_EQ(abort.attempt.incarnation, daemon.incarnation) << "abort for another life of " << daemon.name;
     for (auto& [device, executor] : daemon.executors) {
       if (executor.assignment.attempt != abort.attempt || executor.assignment.rank != abort.rank) continue;
@@ -408,6 +449,8 @@ class Simulation {
   void receive(Daemon& daemon, Assignment& assignment) {
     ++assignments_;
     const AttemptKey& key = assignment.attempt;
+    trace("  {} device {} <- assign {} attempt {} rank {}", daemon.name, assignment.device, key.job,
+          key.attempt, assignment.rank.value);
     EXPECT_EQ(key.incarnation, daemon.incarnation) << "assignment for another life of " << daemon.name;
     EXPECT_FALSE(daemon.executors.contains(assignment.device))
         << daemon.name << " device " << assignment.device << " is assigned to " << key.job << " while "
@@ -558,6 +601,7 @@ class Simulation {
   };
 
   std::mt19937_64 random_;
+  Trace trace_;
   Options options_;
   State state_;
   Now now_{TimePoint{} + 1h, 1'700'000'000'000};
