@@ -19,7 +19,8 @@ class AllGather {
  public:
   // counts[r]: how many numbers rank r gives; every rank passes the same counts. `endpoint` outlives this.
   AllGather(Endpoint& endpoint, RankIndex rank, std::vector<int> counts)
-      : endpoint_(endpoint), rank_(rank), counts_(std::move(counts)), transfers_(2 * counts_.size()) {
+      : endpoint_(endpoint), rank_(rank), counts_(std::move(counts)) {
+    transfers_.reserve(2 * counts_.size());
     offsets_.reserve(counts_.size());
     int total = 0;
     for (const int count : counts_) {
