@@ -59,4 +59,3 @@ penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11:
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
 penstock_room(tests/fuzz USES base plan/spec plan/schedule plan/verification plan/interop proto/codec)
 penstock_room(tests/architecture USES base)
-penstock_room(tests/support USES base)
