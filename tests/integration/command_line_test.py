@@ -106,12 +106,28 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(self.cluster.run("describe", "worker", "worker-0").returncode, 0)
 
     def test_metrics_are_those_of_the_design(self):
-        name = self.cluster.submit(pipeline=2, steps=3)
-        self.cluster.wait_for_state(name, "succeeded", 30)
-        page = urllib.request.urlopen(f"http://{self.cluster.metrics}/metrics", timeout=5).read().decode()
-        for metric in ("penstock_jobs{", "penstock_workers{", "penstock_worker_lease_expirations_total",
-                       "penstock_job_tokens_total", "penstock_step_seconds_bucket", "penstock_rpc_"):
-            self.assertIn(metric, page)
+        """While a job runs every family is there with its labels; once it is retired its series may go."""
+        corpus = self.cluster.folder / "long.txt"
+        corpus.write_bytes(bytes(range(256)) * 40_000)
+        name = self.cluster.submit(pipeline=2, steps=20_000, corpus=corpus)
+        self.addCleanup(self.cluster.run, "cancel", name)
+        self.cluster.wait_for_state(name, "running", 20)
+        support.wait_until(lambda: self.cluster.job(name)["step"] > 1, 30, "steps are committed")
+        page = self.page(f"http://{self.cluster.metrics}/metrics")
+        for sample in ('penstock_jobs{state="running"} 1', 'penstock_workers{state="assigned"} 2',
+                       f'penstock_job_step{{training_job="{name}"}}', f'penstock_job_loss{{training_job="{name}"}}',
+                       "penstock_job_tokens_total", f'penstock_step_seconds_bucket{{training_job="{name}"',
+                       "penstock_pipeline_bubble_ratio{", "penstock_stage_seconds{", 'action="F"', 'action="B"',
+                       "penstock_rank_memory_peak_bytes{", 'kind="activations"', "penstock_payload_slots{",
+                       "penstock_worker_lease_expirations_total", "penstock_rpc_"):
+            self.assertIn(sample, page)
+        for worker in self.cluster.workers():
+            self.assertIn("penstock_", self.page(f"http://{worker['metrics_address']}/metrics"))
+
+    @staticmethod
+    def page(address):
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return answer.read().decode()
 
     def test_health_and_reflection_answer(self):
         import grpc
