@@ -28,7 +28,7 @@ penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor ker
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
 penstock_room(worker/telemetry USES base plan/schedule proto/codec)
-penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
+penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/telemetry)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
