@@ -30,9 +30,12 @@ int poll_timeout_ms(Duration wait) {
       std::chrono::ceil<std::chrono::milliseconds>(std::max<Duration>(wait, 0ns)).count());
 }
 
-// One write a line, so that lines of several processes do not mix.
+// One write a line, so that lines of several processes do not mix. A reader of our stderr that has stopped
+// reading loses lines; it must not stop the daemon.
 void write_to_stderr(const LogBatch& batch) {
   for (const std::string& line : batch.lines) {
+    pollfd standard_error{STDERR_FILENO, POLLOUT, 0};
+    if (poll(&standard_error, 1, 0) != 1) return;
     const std::string text = fmt::format("[{} rank {}] {}\n", batch.attempt.job, batch.rank.value, line);
     (void)!write(STDERR_FILENO, text.data(), text.size());
   }
@@ -76,7 +79,7 @@ void Agent::end_session() {
   if (session_) session_->cancel();
   while (session_) {
     pollfd wake{inbox_->descriptor(), POLLIN, 0};
-    (void)poll(&wake, 1, -1);
+    if (poll(&wake, 1, 1000) == 0) return;
     take_inbox();
   }
 }

@@ -220,6 +220,22 @@ TEST_F(AgentTest, what_an_executor_says_right_before_its_end_is_not_lost) {
   EXPECT_TRUE(stopped->has_executor_stopped());
 }
 
+TEST_F(AgentTest, executor_inherits_nothing_but_its_socket_and_its_output) {
+  // A descriptor that leaks into a child keeps a port or a peer alive; an ignored signal would outlive the
+  // daemon.
+  signal(SIGPIPE, SIG_IGN);
+  await_registration();
+  assign("inspect\nwait");
+  EXPECT_EQ(await_line("descriptors"), "descriptors 0 1 2 3");
+  EXPECT_EQ(await_line("openmp"), "openmp 1 passive");
+  EXPECT_EQ(await_line("SigBlk"), "SigBlk:\t0000000000000000");
+  const std::string ignored = await_line("SigIgn");
+  ASSERT_GT(ignored.size(), 8u);
+  // Of the standard signals, none; two above them are the C library's own.
+  EXPECT_EQ(std::stoull(ignored.substr(8), nullptr, 16) & 0x7fffffff, 0u) << ignored;
+  signal(SIGPIPE, SIG_DFL);
+}
+
 TEST_F(AgentTest, abort_ends_the_executor_and_frees_the_device) {
   await_registration();
   assign("ready\nlinger");

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -6,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 #include <string>
 
@@ -48,6 +50,7 @@ class Player {
     if (command == "wait") wait_for_end();
     if (command == "hang-up") close(fd_);
     if (command == "linger") linger();
+    if (command == "inspect") inspect();
     if (command == "publish") publish(rest);
     if (command == "look-up") look_up(rest);
     if (command == "garbage") write_all("\xff\xff\xff\xff garbage");
@@ -66,6 +69,18 @@ class Player {
   }
   [[noreturn]] void linger() {
     for (;;) pause();
+  }
+  void inspect() {
+    std::string descriptors;
+    for (int fd = 0; fd < 1024; ++fd) {
+      if (fcntl(fd, F_GETFD) >= 0) descriptors += " " + std::to_string(fd);
+    }
+    print("descriptors" + descriptors);
+    print(fmt::format("openmp {} {}", getenv("OMP_NUM_THREADS"), getenv("OMP_WAIT_POLICY")));
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("SigBlk") || line.starts_with("SigIgn")) print(line);
+    }
   }
   void step(int64_t number) {
     StepReport report;

@@ -60,7 +60,7 @@ RankMetrics::RankMetrics(std::shared_ptr<prometheus::Registry> registry)
                   .Help("Most bytes of a kind that the rank has held.")
                   .Register(*registry_)),
       slots_(BuildGauge()
-                 .Name("penstock_activation_slots")
+                 .Name("penstock_payload_slots")
                  .Help("Activation slots of a stage: there are, and most held at once.")
                  .Register(*registry_)),
       session_open_(BuildGauge()
