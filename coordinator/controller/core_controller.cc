@@ -241,7 +241,7 @@ void Implementation::carry_out(PlanAttempt& command) {
   planning_.post_always([this, command = std::move(command)] {
     if (stopping_) return;
     auto plan = plan_attempt(*command.spec);
-    AttemptPlanned planned{command.job, command.attempt, plan.status(), plan.ok() ? *plan : nullptr};
+    AttemptPlanned planned{command.job, command.order, plan.status(), plan.ok() ? *plan : nullptr};
     inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
   });
 }

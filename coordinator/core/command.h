@@ -42,7 +42,7 @@ struct CloseSession {
 // Wants an AttemptPlanned of plan_attempt(*spec).
 struct PlanAttempt {
   std::string job{};
-  int64_t attempt = 0;
+  int64_t order = 0;  // of the attempt, among those of all jobs: a later job may have the name
   std::shared_ptr<const plan::JobSpec> spec{};
 };
 // One transaction. Wants StoreDurable once it and all before it are on disk.

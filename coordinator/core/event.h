@@ -64,7 +64,7 @@ struct LookUpAbandoned {
 // The answer to PlanAttempt.
 struct AttemptPlanned {
   std::string job{};
-  int64_t attempt = 0;
+  int64_t order = 0;  // as in PlanAttempt
   Status status;  // when it is not OK there is no plan
   std::shared_ptr<const AttemptPlan> plan{};
 };

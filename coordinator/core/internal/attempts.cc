@@ -18,6 +18,7 @@ constexpr int64_t kLossesPerSave = 4096;
 void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   Attempt attempt;
   attempt.number = ++job.status.attempt;
+  attempt.order = turn.state.next_placement++;
   attempt.prepare_by = turn.now.time + turn.state.options.preparing_limit;
   attempt.window = StepWindow(static_cast<int>(placement.seats.size()), 0);
   if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
@@ -41,10 +42,10 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   job.attempt = std::move(attempt);
 
   std::vector<Write> writes = move_job(turn, job, JobState::Preparing, placement.reason, "coordinator");
-  writes.push_back(PutAttempt{job.name(), job.status.attempt, turn.state.next_placement++, job.placed});
+  writes.push_back(PutAttempt{job.name(), job.status.attempt, job.attempt->order, job.placed});
   const Ticket ticket = turn.save(std::move(writes));
   turn.after(ticket, StartAttempt{job.name(), job.status.attempt});
-  turn.emit(PlanAttempt{job.name(), job.status.attempt, job.spec});
+  turn.emit(PlanAttempt{job.name(), job.attempt->order, job.spec});
 }
 
 Job* live_attempt(State& state, const std::string& name, int64_t number) {
@@ -193,8 +194,8 @@ void place_queue(Turn& turn) {
 }
 
 void on_planned(Turn& turn, AttemptPlanned event) {
-  Job* job = live_attempt(turn.state, event.job, event.attempt);
-  if (!job) return;
+  Job* job = turn.state.find_job(event.job);
+  if (!job || !job->live() || !job->attempt || job->attempt->order != event.order) return;
   if (!event.status.ok()) {
     fail_job(turn, *job, message(event.status));
     return;

@@ -35,6 +35,7 @@ struct Suspicion {
 
 struct Attempt {
   int64_t number = 0;
+  int64_t order = 0;  // among the attempts of all jobs
   std::vector<RankState> ranks{};
   bool durable = false;                       // its number is on disk
   std::shared_ptr<const AttemptPlan> plan{};  // until the ranks are assigned

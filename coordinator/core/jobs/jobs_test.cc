@@ -118,6 +118,20 @@ TEST(Attempt, assignment_waits_for_the_plan_too) {
   EXPECT_EQ(messages<Assignment>(world, planned).size(), 2u);
 }
 
+TEST(Attempt, plan_of_another_attempt_is_ignored) {
+  // A job that was retired while the planner worked may have given its name to another one.
+  World world;
+  world.plans_at_once = false;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.submit({});
+  const int64_t order = world.job("tiny").attempt->order;
+  world.tell(AttemptPlanned{"tiny", order + 1, ok_status(), *plan_attempt(*job_spec({}))});
+  world.tell(AttemptPlanned{"tiny", order - 1, internal_error("late"), nullptr});
+  EXPECT_EQ(world.state_of("tiny"), Preparing);
+  EXPECT_TRUE(messages<Assignment>(world, world.sent).empty());
+}
+
 TEST(Attempt, plan_that_fails_fails_the_job_and_frees_the_devices_at_once) {
   World world;
   world.plans_at_once = false;

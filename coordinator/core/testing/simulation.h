@@ -181,9 +181,9 @@ class Simulation {
     const PlanAttempt wanted = planning_.front();
     planning_.pop_front();
     if (one_in(50)) {
-      tell(AttemptPlanned{wanted.job, wanted.attempt, internal_error("the planner stumbled"), nullptr});
+      tell(AttemptPlanned{wanted.job, wanted.order, internal_error("the planner stumbled"), nullptr});
     } else {
-      tell(AttemptPlanned{wanted.job, wanted.attempt, ok_status(), plan_of(*wanted.spec)});
+      tell(AttemptPlanned{wanted.job, wanted.order, ok_status(), plan_of(*wanted.spec)});
     }
   }
 

@@ -68,7 +68,7 @@ class World {
         for (const Write& write : save->writes) archive.apply(write);
       }
       if (const auto* plan = std::get_if<PlanAttempt>(&command); plan && plans_at_once) {
-        append(all, tell(AttemptPlanned{plan->job, plan->attempt, ok_status(), *plan_attempt(*plan->spec)}));
+        append(all, tell(AttemptPlanned{plan->job, plan->order, ok_status(), *plan_attempt(*plan->spec)}));
       }
     }
     if (durable_at_once && saved > durable) append(all, make_durable());
