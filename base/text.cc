@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -42,10 +43,17 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
 }
 
 std::string list_cut(std::span<const std::string> items, size_t shown) {
-  std::string text;
-  for (size_t i = 0; i < std::min(shown, items.size()); ++i) text += (i == 0 ? "" : ", ") + items[i];
+  std::string text = join(items.first(std::min(shown, items.size())));
   if (items.size() > shown) text += fmt::format(" and {} more", items.size() - shown);
   return text;
+}
+
+std::string join(std::span<const std::string> items, std::string_view separator) {
+  return fmt::format("{}", fmt::join(items, separator));
+}
+
+std::string hex(std::span<const uint8_t> bytes) {
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
 std::vector<std::string> split_on(std::string_view text, char separator) {

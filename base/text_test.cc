@@ -19,6 +19,17 @@ TEST(ListCut, long_lists_are_cut_and_counted) {
   EXPECT_EQ(list_cut(items, 5), "a, b, c, d, e");
 }
 
+TEST(Join, puts_the_separator_between_items_only) {
+  EXPECT_EQ(join(std::vector<std::string>{"a", "b", ""}), "a, b, ");
+  EXPECT_EQ(join(std::vector<std::string>{"a", "b"}, " "), "a b");
+  EXPECT_EQ(join(std::vector<std::string>{}), "");
+}
+
+TEST(Hex, has_two_digits_a_byte) {
+  EXPECT_EQ(hex(std::vector<uint8_t>{0x00, 0x0f, 0xff}), "000fff");
+  EXPECT_EQ(hex(std::vector<uint8_t>{}), "");
+}
+
 TEST(SplitOn, keeps_empty_parts) {
   EXPECT_EQ(split_on("a,,b,", ','), (std::vector<std::string>{"a", "", "b", ""}));
 }
