@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "worker/transport/pending_transfers.h"
+
 namespace penstock::worker {
 namespace {
 
@@ -31,10 +33,25 @@ Status compare(RankIndex source, RankIndex target, RankIndex peer, const EdgeBel
                const EdgeBelief::OfLink& theirs) {
   if (mine == theirs) return ok_status();
   return failed_precondition(
-      "link {}>{}: this rank's program passes {} messages with digest {:016x}, rank {}'s passes {} with "
-      "{:016x}; the "
-      "two were told different programs",
+      "link {}>{}: this rank's program passes {} messages with digest {:016x}, "
+      "rank {}'s passes {} with {:016x}; the two were told different programs",
       source.value, target.value, mine.messages, mine.digest, peer.value, theirs.messages, theirs.digest);
+}
+
+// Each rank gets what the other believes of their links. Nothing is under way afterwards, also after an error.
+Status exchange(Endpoint& endpoint, RankIndex me, std::vector<EdgeBelief>& mine,
+                std::vector<EdgeBelief>& theirs) {
+  const int ranks = static_cast<int>(mine.size());
+  PendingTransfers transfers(endpoint, 2L * ranks);
+  const auto post = [&](RankIndex peer) -> Status {
+    PENSTOCK_RETURN_IF_ERROR(transfers.post_receive(peer, &theirs[peer.value], sizeof(EdgeBelief)));
+    return transfers.post_send(peer, &mine[peer.value], sizeof(EdgeBelief));
+  };
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == me.value) continue;
+    if (const Status posted = post(RankIndex(rank)); !posted.ok()) return transfers.give_up(posted);
+  }
+  return transfers.wait();
 }
 
 }  // namespace
@@ -42,18 +59,12 @@ Status compare(RankIndex source, RankIndex target, RankIndex peer, const EdgeBel
 Status compare_link_digests(Endpoint& endpoint, const plan::RankProgram& program) {
   const RankIndex me = program.rank;
   std::vector<EdgeBelief> mine(program.ranks), theirs(program.ranks);
-  std::vector<TransferId> transfers;
   for (int rank = 0; rank < program.ranks; ++rank) {
     if (rank == me.value) continue;
     const RankIndex lower(std::min(rank, me.value)), higher(std::max(rank, me.value));
     mine[rank] = {belief_of(program, lower, higher), belief_of(program, higher, lower)};
-    PENSTOCK_ASSIGN_OR_RETURN(const TransferId receive,
-                              endpoint.post_receive(RankIndex(rank), &theirs[rank], sizeof(EdgeBelief)));
-    PENSTOCK_ASSIGN_OR_RETURN(const TransferId send,
-                              endpoint.post_send(RankIndex(rank), &mine[rank], sizeof(EdgeBelief)));
-    transfers.insert(transfers.end(), {receive, send});
   }
-  for (const TransferId transfer : transfers) PENSTOCK_RETURN_IF_ERROR(endpoint.wait(transfer));
+  PENSTOCK_RETURN_IF_ERROR(exchange(endpoint, me, mine, theirs));
   for (int rank = 0; rank < program.ranks; ++rank) {
     const RankIndex lower(std::min(rank, me.value)), higher(std::max(rank, me.value));
     PENSTOCK_RETURN_IF_ERROR(

@@ -6,6 +6,7 @@
 
 #include "plan/schedule/families.h"
 #include "worker/transport/in_process.h"
+#include "worker/transport/testing/late_endpoint.h"
 
 namespace penstock::worker {
 namespace {
@@ -71,6 +72,17 @@ TEST(LinkHandshake, link_that_only_one_end_knows_is_found) {
   EXPECT_TRUE(statuses[0].ok());
   EXPECT_FALSE(statuses[1].ok());
   EXPECT_FALSE(statuses[2].ok());
+}
+
+TEST(LinkHandshake, failed_one_leaves_no_message_under_way_into_its_memory) {
+  // The endpoint lives on: a message that comes late would be written into memory that is somebody else's.
+  const auto programs = lowered("1f1b", 4, 8);
+  for (int posts = 0; posts <= 6; ++posts) {
+    LateEndpoint endpoint(posts);
+    EXPECT_EQ(compare_link_digests(endpoint, programs[0]).code(), StatusCode::kAborted);
+    EXPECT_EQ(endpoint.held(), 0u) << posts << " posts";
+    endpoint.deliver_late();
+  }
 }
 
 }  // namespace

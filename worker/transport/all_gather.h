@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "worker/transport/endpoint.h"
+#include "worker/transport/pending_transfers.h"
 
 namespace penstock::worker {
 
@@ -19,8 +20,9 @@ class AllGather {
  public:
   // counts[r]: how many numbers rank r gives; every rank passes the same counts. `endpoint` outlives this.
   AllGather(Endpoint& endpoint, RankIndex rank, std::vector<int> counts)
-      : endpoint_(endpoint), rank_(rank), counts_(std::move(counts)) {
-    transfers_.reserve(2 * counts_.size());
+      : rank_(rank),
+        counts_(std::move(counts)),
+        transfers_(endpoint, 2 * static_cast<int64_t>(counts_.size())) {
     offsets_.reserve(counts_.size());
     int total = 0;
     for (const int count : counts_) {
@@ -38,33 +40,33 @@ class AllGather {
   }
 
   // Fills every other rank's part. Every rank of the group calls it, at the same place among its messages.
+  // After an error the endpoint is aborted, and nothing writes here any more.
   Status run() {
-    transfers_.clear();
-    for (int peer = 0; peer < ranks(); ++peer) {
-      if (peer == rank_.value) continue;
-      const std::span<double> theirs = part(RankIndex(peer));
-      PENSTOCK_ASSIGN_OR_RETURN(
-          const TransferId receive,
-          endpoint_.post_receive(RankIndex(peer), theirs.data(), static_cast<int64_t>(theirs.size_bytes())));
-      PENSTOCK_ASSIGN_OR_RETURN(
-          const TransferId send,
-          endpoint_.post_send(RankIndex(peer), mine().data(), static_cast<int64_t>(mine().size_bytes())));
-      transfers_.push_back(receive);
-      transfers_.push_back(send);
-    }
-    for (const TransferId transfer : transfers_) PENSTOCK_RETURN_IF_ERROR(endpoint_.wait(transfer));
-    return ok_status();
+    const Status posted = post();
+    return posted.ok() ? transfers_.wait() : transfers_.give_up(posted);
   }
 
  private:
+  Status post() {
+    for (int peer = 0; peer < ranks(); ++peer) {
+      if (peer == rank_.value) continue;
+      const RankIndex other(peer);
+      const std::span<double> theirs = part(other);
+      PENSTOCK_RETURN_IF_ERROR(
+          transfers_.post_receive(other, theirs.data(), static_cast<int64_t>(theirs.size_bytes())));
+      PENSTOCK_RETURN_IF_ERROR(
+          transfers_.post_send(other, mine().data(), static_cast<int64_t>(mine().size_bytes())));
+    }
+    return ok_status();
+  }
+
   int ranks() const { return static_cast<int>(counts_.size()); }
 
-  Endpoint& endpoint_;
   RankIndex rank_;
   std::vector<int> counts_;
   std::vector<int> offsets_;
   std::vector<double> values_;
-  std::vector<TransferId> transfers_;
+  PendingTransfers transfers_;  // into values_: ends before it
 };
 
 }  // namespace penstock::worker

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "worker/transport/in_process.h"
+#include "worker/transport/testing/late_endpoint.h"
 
 namespace penstock::worker {
 namespace {
@@ -47,6 +48,32 @@ TEST(AllGather, counts_that_differ_between_ranks_are_an_error) {
   std::thread other(run, 1, std::vector<int>{2, 3});
   run(0, {2, 2});
   other.join();
+}
+
+TEST(AllGather, failed_one_leaves_no_message_under_way_into_its_memory) {
+  // The endpoint lives on: a message that comes late would be written into memory that is somebody else's.
+  for (int posts = 0; posts <= 6; ++posts) {  // three peers: the last of them fails no post, only the waits
+    LateEndpoint endpoint(posts);
+    {
+      AllGather gather(endpoint, RankIndex(0), {1, 1000, 1000, 1000});
+      EXPECT_EQ(gather.run().code(), StatusCode::kAborted);
+      EXPECT_EQ(endpoint.held(), 0u) << posts << " posts";
+    }
+    EXPECT_EQ(endpoint.abort_reason(), "rank 1 was lost");
+    endpoint.deliver_late();
+  }
+}
+
+TEST(PendingTransfers, transfers_that_are_left_are_ended) {
+  LateEndpoint endpoint(2);
+  {
+    std::vector<char> memory(1000);
+    PendingTransfers transfers(endpoint, 1);
+    EXPECT_TRUE(transfers.post_receive(RankIndex(1), memory.data(), 1000).ok());
+    PendingTransfers moved = std::move(transfers);
+    EXPECT_EQ(endpoint.held(), 1u);
+  }
+  EXPECT_EQ(endpoint.held(), 0u);
 }
 
 }  // namespace

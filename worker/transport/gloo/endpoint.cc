@@ -113,8 +113,8 @@ Status GlooEndpoint::connect(Rendezvous& rendezvous, Duration timeout) {
     return invalid_argument("group {}: bind address expected numeric, found \"{}\"", group_.name,
                             group_.bind_address);
   }
-  std::signal(SIGPIPE,
-              SIG_IGN);  // Gloo writes without MSG_NOSIGNAL: a lost peer must be an error, not our end
+  // Gloo writes without MSG_NOSIGNAL: a lost peer must be an error, not our end.
+  std::signal(SIGPIPE, SIG_IGN);
   RendezvousStore store(rendezvous, SystemClock().now() + timeout);
   try {
     ::gloo::transport::tcp::attr attributes;
@@ -370,6 +370,7 @@ StatusOr<TransferId> GlooEndpoint::post_receive(RankIndex source, void* data, in
     transfer->ready.message.second = bytes;
     transfer->ready.buffer->send(peer.rank, kControlSlot);
   } catch (const std::exception& error) {
+    transfer->payload.reset();  // the caller gets no id to wait for: its memory is its own again
     fail_locked(fmt::format("rank {} was lost: {}", peer.rank, error.what()));
     return failure_;
   }
