@@ -110,6 +110,9 @@ std::string forbidden_arrow(const std::string& from, const std::string& to) {
   if (inside(from, "worker") && inside(to, "coordinator")) return "they meet in plan and proto";
   if (inside(from, "coordinator") && (inside(to, "worker") || inside(to, "kernels")))
     return "they meet in plan and proto";
+  if (inside(from, "client") && (inside(to, "worker") || inside(to, "coordinator") || inside(to, "kernels"))) {
+    return "the client speaks to daemons, it is none";
+  }
   static const std::set<std::string> kPlanForWorkers = {"plan/spec", "plan/schedule", "plan/verification",
                                                         "plan/cost"};
   if (inside(from, "worker") && inside(to, "plan") && !kPlanForWorkers.contains(to)) {
@@ -148,8 +151,8 @@ TEST(Rooms, every_include_follows_the_declared_arrows) {
 
 TEST(Rooms, declared_arrows_keep_the_rules_of_the_house) {
   for (const auto& [from, room] : rooms_of_the_house()) {
-    for (const std::string& to : room.uses) {
-      EXPECT_EQ(forbidden_arrow(from, to), "") << from << " -> " << to;
+    for (const std::set<std::string>& arrows : {room.uses, room.test_uses}) {
+      for (const std::string& to : arrows) EXPECT_EQ(forbidden_arrow(from, to), "") << from << " -> " << to;
     }
   }
 }
@@ -186,6 +189,8 @@ TEST(Rooms, trespasses_are_reported) {
   EXPECT_EQ(says("worker/agent/a.cc", "penstock/v1/jobs.pb.h"), "");
   EXPECT_NE(forbidden_arrow("worker/executor", "coordinator/core"), "");
   EXPECT_NE(forbidden_arrow("kernels/ops", "plan/spec"), "");
+  EXPECT_NE(forbidden_arrow("client/commands", "coordinator/core"), "");
+  EXPECT_EQ(forbidden_arrow("client/commands", "plan/spec"), "");
 }
 
 }  // namespace
