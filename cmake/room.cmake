@@ -98,6 +98,9 @@ function(penstock_build_room path)
       endif()
       target_link_libraries(${target}_test PRIVATE ${used_target})
     endforeach()
+    if(ROOM_PROGRAM)
+      add_dependencies(${target}_test ${target})  # the tests of a program run it
+    endif()
     target_compile_definitions(${target}_test PRIVATE
       PENSTOCK_SOURCE_DIR="${CMAKE_SOURCE_DIR}" PENSTOCK_BINARY_DIR="${CMAKE_BINARY_DIR}")
     include(GoogleTest)
