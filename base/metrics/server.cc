@@ -6,13 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <exception>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/host_port.h"
 
 namespace penstock {
 namespace {
@@ -65,16 +65,7 @@ class Page final : public CivetHandler {
 
 // civetweb reads commas and letters after the port as further listeners and options: only "host:port" passes.
 Status check_address(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const char* begin = colon == std::string::npos ? nullptr : address.data() + colon + 1;
-  const char* end = address.data() + address.size();
-  unsigned port = 0;
-  if (begin != nullptr && begin != end && colon > 0 && address.find_first_of(", ") == std::string::npos) {
-    const auto [stop, failure] = std::from_chars(begin, end, port);
-    if (failure == std::errc() && stop == end && port <= 65535) return ok_status();
-  }
-  return invalid_argument("metrics address: expected host:port with a port from 0 to 65535, found \"{}\"",
-                          address);
+  return with_context(parse_host_port(address).status(), "metrics address");
 }
 
 void knock(int port) {

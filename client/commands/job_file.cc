@@ -42,9 +42,9 @@ std::string shape_text(const plan::JobSpec& spec) {
                                  spec.parallel.schedule, spec.ranks(), spec.stages(), spec.microbatches(),
                                  spec.tokens_per_microbatch());
   for (size_t stage = 0; stage < spec.parallel.split.size(); ++stage) {
-    std::string items;
-    for (const plan::Item& item : spec.parallel.split[stage]) items += " " + plan::to_string(item);
-    text += fmt::format("  stage {}:{}\n", stage, items);
+    std::vector<std::string> items;
+    for (const plan::Item& item : spec.parallel.split[stage]) items.push_back(plan::to_string(item));
+    text += fmt::format("  stage {}: {}\n", stage, join(items, " "));
   }
   return text;
 }

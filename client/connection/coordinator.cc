@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/host_port.h"
+#include "base/text.h"
 #include "client/present/job_words.h"
 #include "penstock/v1/jobs.grpc.pb.h"
 #include "penstock/v1/workers.grpc.pb.h"
@@ -44,9 +46,7 @@ std::string principal_of_this_user() {
 std::string random_request_id() {
   std::array<uint8_t, 16> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return "";
-  std::string id;
-  for (const uint8_t byte : bytes) id += fmt::format("{:02x}", byte);
-  return id;
+  return hex(bytes);
 }
 
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address) {
@@ -134,11 +134,8 @@ class Coordinator::RunningStream {
 
 StatusOr<std::unique_ptr<Coordinator>> Coordinator::at(const std::string& address,
                                                        const StreamPolicy& policy) {
-  const size_t colon = address.rfind(':');
-  const bool named = colon != std::string::npos && colon > 0 && colon + 1 < address.size();
-  if (!named || address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
-    return invalid_argument("coordinator: expected HOST:PORT such as {}, found \"{}\"", kDefaultCoordinator,
-                            address);
+  if (const Status status = parse_host_port(address).status(); !status.ok()) {
+    return with_context(status, "coordinator");
   }
   // gRPC logs every failed connection; the error that this client prints says more.
   setenv("GRPC_VERBOSITY", "NONE", 0);

@@ -62,7 +62,7 @@ StatusOr<LocalService> LocalService::start(const LocalServiceOptions& options,
 
 LocalService::LocalService(LocalService&& other) noexcept
     : options_(std::move(other.options_)),
-      lock_(std::exchange(other.lock_, -1)),
+      lock_(std::move(other.lock_)),
       address_(std::move(other.address_)),
       metrics_(std::move(other.metrics_)),
       processes_(std::move(other.processes_)),
@@ -71,7 +71,6 @@ LocalService::LocalService(LocalService&& other) noexcept
 LocalService::~LocalService() {
   // Workers first, as in stop(); what has been stopped already is gone.
   while (!processes_.empty()) processes_.pop_back();
-  if (lock_ >= 0) close(lock_);
 }
 
 Status LocalService::lock_state() {
@@ -79,9 +78,9 @@ Status LocalService::lock_state() {
   std::filesystem::create_directories(options_.state, failure);
   if (failure) return unavailable("state directory {}: {}", options_.state, failure.message());
   const std::string path = options_.state + "/up.lock";
-  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0) return unavailable("{}: {}", path, std::strerror(errno));
-  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  lock_ = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock_.is_open()) return unavailable("{}: {}", path, std::strerror(errno));
+  if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return failed_precondition(
         "state directory {} is in use by another `penstock up`; stop it, or use another --state",
         options_.state);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_descriptor.h"
 #include "base/status.h"
 #include "client/local_service/interrupt.h"
 #include "client/local_service/process.h"
@@ -60,7 +61,7 @@ class LocalService {
                   std::vector<std::string>& killed);
 
   LocalServiceOptions options_;
-  int lock_ = -1;
+  FileDescriptor lock_;
   std::string address_;
   std::string metrics_;
   std::vector<Process> processes_;  // the coordinator, then the workers

@@ -14,6 +14,8 @@
 #include <fstream>
 #include <utility>
 
+#include "base/file_descriptor.h"
+
 namespace penstock::client {
 namespace {
 
@@ -48,24 +50,9 @@ struct Launch {
   _exit(127);
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() { reset(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  void reset() {
-    if (value_ >= 0) close(std::exchange(value_, -1));
-  }
-
- private:
-  int value_;
-};
-
 std::string error_text(int number) {
-  return std::strerror(number);
-}  // NOLINT: called from one thread
+  return std::strerror(number);  // NOLINT: called from one thread
+}
 
 }  // namespace
 
@@ -87,14 +74,14 @@ Process::~Process() {
 
 StatusOr<Process> Process::start(const ProcessSpec& spec) {
   std::rename(spec.log.c_str(), (spec.log + ".1").c_str());
-  const Descriptor log(open(spec.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const FileDescriptor log(open(spec.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (log.get() < 0)
     return unavailable("{}: cannot open its log {}: {}", spec.name, spec.log, error_text(errno));
-  const Descriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::array<int, 2> ends{-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return unavailable("{}: no pipe: {}", spec.name, error_text(errno));
-  const Descriptor failure_read(ends[0]);
-  Descriptor failure_write(ends[1]);
+  const FileDescriptor failure_read(ends[0]);
+  FileDescriptor failure_write(ends[1]);
 
   std::vector<std::string> words = {spec.binary};
   words.insert(words.end(), spec.arguments.begin(), spec.arguments.end());

@@ -1,5 +1,6 @@
 #include "client/main/help.h"
 
+#include "base/text.h"
 #include "client/commands/commands.h"
 
 namespace penstock::client {
@@ -87,9 +88,7 @@ std::string overview_examples() {
 }
 
 std::string schedule_names_text() {
-  std::string text;
-  for (const std::string& name : known_schedules()) text += (text.empty() ? "" : ", ") + name;
-  return text;
+  return join(known_schedules());
 }
 
 }  // namespace penstock::client

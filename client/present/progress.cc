@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "client/present/job_words.h"
 #include "plan/render/bars.h"
 #include "plan/render/human.h"
@@ -14,16 +15,9 @@ namespace {
 constexpr Duration kDrawingInterval = 100ms;
 constexpr Duration kLineInterval = 1s;
 
-// Cuts by code points, so that no line wraps and none ends inside a character.
+// No line wraps, and none ends inside a character.
 std::string cut(const std::string& line, int width) {
-  std::string kept;
-  int columns = 0;
-  for (const char c : line) {
-    const bool starts = (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    if (starts && ++columns > width) break;
-    kept += c;
-  }
-  return kept;
+  return std::string(utf8_first(line, static_cast<size_t>(std::max(width, 0))));
 }
 
 double fraction_done(const v1::Job& job) {

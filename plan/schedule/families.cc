@@ -53,15 +53,13 @@ Status check_shape(const ScheduleRequest& request) {
 Status unknown_schedule(const std::string& name) {
   std::vector<std::string> known = schedule_names();
   if (std::find(kLaterNames.begin(), kLaterNames.end(), name) != kLaterNames.end()) {
-    return invalid_argument("schedule: '{}' is not built yet; built are {}", name,
-                            list_cut(known, known.size()));
+    return invalid_argument("schedule: '{}' is not built yet; built are {}", name, join(known));
   }
   std::vector<std::string> all = known;
   all.insert(all.end(), kLaterNames.begin(), kLaterNames.end());
   const std::string nearest = nearest_name(name, all);
   return invalid_argument("schedule: '{}' is unknown{}; built are {}", name,
-                          nearest.empty() ? "" : ", did you mean '" + nearest + "'?",
-                          list_cut(known, known.size()));
+                          nearest.empty() ? "" : ", did you mean '" + nearest + "'?", join(known));
 }
 
 }  // namespace

@@ -340,7 +340,14 @@ INSTANTIATE_TEST_SUITE_P(
                               "mark, found byte 0x01"},
                       Refusal{"seed: 1", "seed: \xff",
                               "line 23: expected plain UTF-8 text without control characters or byte order "
-                              "mark, found byte 0xff"}));
+                              "mark, found byte 0xff"},
+                      // The service's protocol takes neither overlong forms nor surrogates.
+                      Refusal{"seed: 1", "seed: 1 # \xe0\x80\xaf",
+                              "line 23: expected plain UTF-8 text without control characters or byte order "
+                              "mark, found byte 0xe0"},
+                      Refusal{"seed: 1", "seed: 1 # \xed\xa0\x80",
+                              "line 23: expected plain UTF-8 text without control characters or byte order "
+                              "mark, found byte 0xed"}));
 
 TEST(ParseJobSpec, all_problems_are_listed_in_the_order_of_the_file) {
   const std::string text = with("hidden_size: 128", "hidden_size: 130");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "proto/codec/internal/checks.h"
 #include "proto/codec/wire.h"
 
@@ -98,7 +99,7 @@ void fill(const BrokerLookUp& look_up, v1::BrokerLookUp& message) {
 void fill(const BrokerReply& reply, v1::BrokerReply& message) {
   message.set_id(reply.id);
   message.set_code(static_cast<int32_t>(reply.status.code()));
-  message.set_message(clean_text(penstock::message(reply.status), kLongestReason));
+  message.set_message(utf8_cleaned(penstock::message(reply.status), kLongestReason));
   message.set_value(reply.value);
 }
 

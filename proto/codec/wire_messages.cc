@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/utf8.h"
 #include "proto/codec/internal/checks.h"
 #include "proto/codec/wire.h"
 
@@ -114,7 +115,7 @@ v1::Register to_proto(const Registration& registration) {
     v1::DeviceSlot& added = *message.add_devices();
     added.set_kind(device.kind);
     added.set_index(device.index);
-    added.set_fingerprint(clean_text(device.fingerprint, kLongestReason));
+    added.set_fingerprint(utf8_cleaned(device.fingerprint, kLongestReason));
   }
   message.set_incarnation(registration.incarnation);
   message.set_pid(registration.pid);
@@ -146,7 +147,7 @@ StatusOr<Registration> from_proto(const v1::Register& message) {
   registration.data_address = message.data_address();
   // A name that does not resolve would take the transport's process down: only numbers pass.
   checks.require(is_numeric_address(message.data_address()), "data_address", "a numeric IPv4 or IPv6 address",
-                 "\"" + clean_text(message.data_address(), 64) + "\"");
+                 "\"" + utf8_cleaned(message.data_address(), 64) + "\"");
   if (!checks.ok()) return checks.status();
   return registration;
 }
@@ -252,7 +253,7 @@ v1::RankReady to_proto(const RankReady& ready) {
   *message.mutable_attempt() = to_proto(ready.attempt);
   message.set_rank(ready.rank.value);
   message.set_executor_pid(ready.executor_pid);
-  message.set_fingerprint(clean_text(ready.fingerprint, kLongestReason));
+  message.set_fingerprint(utf8_cleaned(ready.fingerprint, kLongestReason));
   return message;
 }
 
@@ -304,7 +305,7 @@ v1::RankFailed to_proto(const RankFailed& failed) {
   *message.mutable_attempt() = to_proto(failed.attempt);
   message.set_rank(failed.rank.value);
   message.set_step(failed.step);
-  message.set_reason(clean_text(failed.reason, kLongestReason));
+  message.set_reason(utf8_cleaned(failed.reason, kLongestReason));
   message.set_exit_code(failed.exit_code);
   message.set_signal(failed.signal);
   return message;
@@ -328,7 +329,7 @@ v1::LogBatch to_proto(const LogBatch& batch) {
   *message.mutable_attempt() = to_proto(batch.attempt);
   message.set_rank(batch.rank.value);
   const size_t kept = std::min(batch.lines.size(), kMostLogLines);
-  for (size_t i = 0; i < kept; ++i) message.add_lines(clean_text(batch.lines[i], kLongestLogLine));
+  for (size_t i = 0; i < kept; ++i) message.add_lines(utf8_cleaned(batch.lines[i], kLongestLogLine));
   message.set_dropped(batch.dropped + static_cast<int64_t>(batch.lines.size() - kept));
   return message;
 }

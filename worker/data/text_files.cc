@@ -42,30 +42,22 @@ StatusOr<std::vector<std::string>> expand(const std::string& source) {
 
 // Opens for reading and says how large the file is.
 struct Opened {
-  int fd = -1;
+  FileDescriptor descriptor;
   int64_t bytes = 0;
 };
 StatusOr<Opened> open_regular(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block the open
-  if (fd < 0 && errno == ENOENT) return not_found("data: {} does not exist on this worker", path);
-  if (fd < 0) return failed_precondition("data: {} cannot be opened: {}", path, reason(errno));
+  // A pipe must not block the open.
+  FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!descriptor.is_open() && errno == ENOENT)
+    return not_found("data: {} does not exist on this worker", path);
+  if (!descriptor.is_open()) return failed_precondition("data: {} cannot be opened: {}", path, reason(errno));
   struct stat status {};
-  const bool known = ::fstat(fd, &status) == 0;
-  if (known && S_ISREG(status.st_mode)) return Opened{fd, static_cast<int64_t>(status.st_size)};
-  ::close(fd);
-  return failed_precondition("data: {} is not a regular file", path);
+  if (::fstat(descriptor.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    return failed_precondition("data: {} is not a regular file", path);
+  return Opened{std::move(descriptor), static_cast<int64_t>(status.st_size)};
 }
 
 }  // namespace
-
-TextFiles::Descriptor::Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-TextFiles::Descriptor& TextFiles::Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-TextFiles::Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
 
 StatusOr<TextFiles> TextFiles::open(const std::vector<std::string>& sources) {
   TextFiles text;
@@ -75,7 +67,6 @@ StatusOr<TextFiles> TextFiles::open(const std::vector<std::string>& sources) {
       const auto same = [&](const File& file) { return file.path == path; };
       if (std::any_of(text.files_.begin(), text.files_.end(), same)) continue;
       PENSTOCK_ASSIGN_OR_RETURN(const Opened opened, open_regular(path));
-      const Descriptor closed_again(opened.fd);
       text.files_.push_back({path, text.bytes_, opened.bytes});
       text.bytes_ += opened.bytes;
     }
@@ -87,6 +78,12 @@ std::vector<std::string> TextFiles::paths() const {
   std::vector<std::string> paths;
   for (const File& file : files_) paths.push_back(file.path);
   return paths;
+}
+
+std::vector<int64_t> TextFiles::file_bytes() const {
+  std::vector<int64_t> bytes;
+  for (const File& file : files_) bytes.push_back(file.bytes);
+  return bytes;
 }
 
 size_t TextFiles::file_at(int64_t offset) const {
@@ -139,20 +136,21 @@ StatusOr<int> TextFiles::descriptor_of(size_t index) {
     if (open.file == index) return open.descriptor.get();
   }
   const File& file = files_[index];
-  PENSTOCK_ASSIGN_OR_RETURN(const Opened opened, open_regular(file.path));
-  OpenFile open{index, Descriptor(opened.fd)};
+  PENSTOCK_ASSIGN_OR_RETURN(Opened opened, open_regular(file.path));
   if (opened.bytes != file.bytes) {
     return data_loss(
         "data: {} has {} bytes, it had {} when the job began; the order of samples depends on it", file.path,
         opened.bytes, file.bytes);
   }
+  const int fd = opened.descriptor.get();
+  OpenFile open{index, std::move(opened.descriptor)};
   if (open_.size() < kDescriptors) {
     open_.push_back(std::move(open));
   } else {
     open_[next_replaced_] = std::move(open);
     next_replaced_ = (next_replaced_ + 1) % kDescriptors;
   }
-  return opened.fd;
+  return fd;
 }
 
 }  // namespace penstock::worker

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 namespace penstock::worker {
@@ -28,6 +29,7 @@ class TextFiles {
 
   int64_t bytes() const { return bytes_; }
   std::vector<std::string> paths() const;
+  std::vector<int64_t> file_bytes() const;  // beside paths()
 
   // Where a byte of the text stands.
   struct Place {
@@ -46,20 +48,9 @@ class TextFiles {
     int64_t begin = 0;  // in the whole text
     int64_t bytes = 0;
   };
-  class Descriptor {
-   public:
-    explicit Descriptor(int fd) : fd_(fd) {}
-    Descriptor(Descriptor&& other) noexcept;
-    Descriptor& operator=(Descriptor&& other) noexcept;
-    ~Descriptor();
-    int get() const { return fd_; }
-
-   private:
-    int fd_ = -1;
-  };
   struct OpenFile {
     size_t file = 0;
-    Descriptor descriptor;
+    FileDescriptor descriptor;
   };
 
   TextFiles() = default;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
+
 namespace penstock::worker {
 namespace {
 
@@ -121,9 +123,7 @@ TEST(ParameterStore, a_digest_is_xxh3_128_most_significant_byte_first) {
   // Twelve ones: what other implementations of the hash print for the same 48 bytes.
   const ParameterStore store = initialised({block(0)}, 1);
   const WeightDigest ones = store.digests().front();
-  std::string hex;
-  for (const uint8_t byte : ones.digest) hex += fmt::format("{:02x}", byte);
-  EXPECT_EQ(hex, "1af8c9b392cf6ed8a31ba90982781b24");
+  EXPECT_EQ(hex(ones.digest), "1af8c9b392cf6ed8a31ba90982781b24");
 }
 
 TEST(ParameterStore, one_flipped_bit_changes_the_digest) {

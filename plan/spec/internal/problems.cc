@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace penstock::plan {
 
 void Problems::add(int line, const std::string& field, const std::string& what) {
@@ -44,18 +46,10 @@ Status Problems::status() const {
 
 std::string shown_value(const std::string& value) {
   constexpr size_t kLongest = 48;
-  std::string shown;
-  for (const char c : value.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    shown += byte < 0x20 || byte == 0x7f ? '?' : c;
-  }
-  // A cut must not leave half of a UTF-8 character behind.
-  if (value.size() > kLongest) {
-    while (!shown.empty() && (static_cast<unsigned char>(shown.back()) & 0xc0) == 0x80) shown.pop_back();
-    if (!shown.empty() && static_cast<unsigned char>(shown.back()) >= 0xc0) shown.pop_back();
-    shown += "...";
-  }
-  return shown;
+  std::string shown(utf8_cut(value, kLongest));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }, '?');
+  return value.size() > kLongest ? shown + "..." : shown;
 }
 
 }  // namespace penstock::plan

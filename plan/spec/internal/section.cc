@@ -39,7 +39,7 @@ bool parses_whole(const std::string& text, Number& value) {
 }  // namespace
 
 std::string alternatives(std::span<const std::string> names) {
-  return names.size() == 1 ? names[0] : "one of " + list_cut(names, names.size());
+  return names.size() == 1 ? names[0] : "one of " + join(names);
 }
 
 bool read_integer(const YamlNode& node, const std::string& field, IntegerRange range, int64_t& target,

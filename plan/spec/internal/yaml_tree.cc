@@ -9,6 +9,8 @@
 #include <memory>
 #include <sstream>
 
+#include "base/utf8.h"
+
 namespace penstock::plan {
 namespace {
 
@@ -147,25 +149,14 @@ class TreeBuilder final : public YAML::EventHandler {
   size_t nodes_ = 0;
 };
 
-// The first byte that UTF-8 does not allow, or the text's size. Control characters other than tab, newline
-// and carriage return are refused as well: YAML has none, and they would hide in messages.
+// The first byte that is not UTF-8 or a control character other than tab, newline and carriage return, or the
+// text's size: YAML has no such characters, and they would hide in messages.
 size_t first_bad_byte(const std::string& text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool control = (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7f;
-    const size_t length = byte < 0x80                   ? 1
-                          : byte >= 0xf0 && byte < 0xf5 ? 4
-                          : byte >= 0xe0                ? 3
-                          : byte >= 0xc2                ? 2
-                                                        : 0;
-    if (control || length == 0 || byte >= 0xf5 || i + length > text.size()) return i;
-    for (size_t k = 1; k < length; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return i;
-    }
-    i += length;
-  }
-  return text.size();
+  const auto is_control = [](char c) {
+    return (c >= 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+  };
+  const auto control = std::find_if(text.begin(), text.end(), is_control);
+  return std::min(utf8_valid_prefix(text), static_cast<size_t>(control - text.begin()));
 }
 
 bool text_is_acceptable(const std::string& text, Problems& problems) {

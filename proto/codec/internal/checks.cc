@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace penstock::codec {
 namespace {
 
@@ -11,22 +13,6 @@ bool is_name_character(char c) {
   constexpr std::string_view kOthers = "-._:/@[]%";
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          kOthers.find(c) != std::string_view::npos;
-}
-
-// Bytes of the UTF-8 character at `at`, or 0 when there is none.
-size_t character_size(const std::string& text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return 1;
-  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || at + size > text.size()) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  }
-  const unsigned char second = byte(at + 1);
-  const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-  const bool beyond = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
-  return overlong || beyond ? 0 : size;
 }
 
 }  // namespace
@@ -58,7 +44,7 @@ void Checks::name(const std::string& field, const std::string& value, bool may_b
   const bool good = (may_be_empty || !value.empty()) && value.size() <= kLongest &&
                     std::all_of(value.begin(), value.end(), is_name_character);
   require(good, field, "a name of letters, digits and -._:/@[]%, at most 255 bytes",
-          "\"" + clean_text(value, 64) + "\"");
+          "\"" + utf8_cleaned(value, 64) + "\"");
 }
 
 void Checks::size(const std::string& field, const std::string& value, size_t most) {
@@ -80,24 +66,6 @@ void Checks::require(bool good, const std::string& field, const std::string& exp
 
 void Checks::nested(const std::string& field, const Status& status) {
   if (ok() && !status.ok()) status_ = with_context(status, place(field));
-}
-
-std::string clean_text(const std::string& text, size_t most) {
-  std::string clean;
-  clean.reserve(std::min(text.size(), most));
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t size = character_size(text, at);
-    const size_t taken = std::max<size_t>(size, 1);
-    if (clean.size() + taken > most) break;
-    if (size == 0) {
-      clean += '?';
-    } else {
-      clean.append(text, at, size);
-    }
-    at += taken;
-  }
-  return clean;
 }
 
 }  // namespace penstock::codec

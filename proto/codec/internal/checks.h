@@ -37,7 +37,4 @@ class Checks {
   Status status_;
 };
 
-// At most `most` bytes of the text, with every byte that is not part of a UTF-8 character replaced by '?'.
-std::string clean_text(const std::string& text, size_t most);
-
 }  // namespace penstock::codec
