@@ -9,9 +9,10 @@
 namespace penstock::plan {
 namespace {
 
-// Three significant digits without an exponent: 1.50, 23.4, 950.
+// Three significant digits: 1.50, 23.4, 950; past all units 1.23e+45.
 std::string three_digits(double value) {
   const double size = std::abs(value);
+  if (size >= 1e6) return fmt::format("{:.2e}", value);
   return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
@@ -53,6 +54,17 @@ std::string human_bytes(int64_t bytes) {
 std::string human_count(double count) {
   constexpr std::array kUnits = {"", "k", "M", "G", "T", "P"};
   return std::isfinite(count) ? scaled(count, 1000, kUnits) : "-";
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  if (count == 1) return fmt::format("1 {}", noun);
+  return fmt::format("{} {}{}", count, noun, noun.ends_with("ch") ? "es" : "s");
+}
+
+std::string bounded_decimal(double value, int digits) {
+  constexpr double kLongest = 1e9;
+  return std::abs(value) < kLongest ? fmt::format("{:.{}f}", value, digits)
+                                    : fmt::format("{:.{}e}", value, digits);
 }
 
 }  // namespace penstock::plan

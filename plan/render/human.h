@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace penstock::plan {
 
@@ -14,5 +15,11 @@ std::string human_bytes(int64_t bytes);
 
 // Decimal units: "950", "12.3k", "4.56M". Below zero keeps its sign.
 std::string human_count(double count);
+
+// "1 rank", "2 ranks", "8 microbatches": the noun in its plural where it is not one.
+std::string counted(int64_t count, std::string_view noun);
+
+// With so many digits after the point; with an exponent where that would be longer than a column should be.
+std::string bounded_decimal(double value, int digits);
 
 }  // namespace penstock::plan

@@ -47,5 +47,22 @@ TEST(HumanCount, three_digits_in_decimal_units) {
   EXPECT_EQ(human_count(std::numeric_limits<double>::quiet_NaN()), "-");
 }
 
+TEST(HumanCount, past_all_units_it_still_fits_a_column) {
+  EXPECT_EQ(human_count(-1.234e300), "-1.23e+285P");
+}
+
+TEST(Counted, one_has_no_plural) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(1, "microbatch"), "1 microbatch");
+  EXPECT_EQ(counted(8, "microbatch"), "8 microbatches");
+}
+
+TEST(BoundedDecimal, an_absurd_number_does_not_widen_its_column) {
+  EXPECT_EQ(bounded_decimal(5.54517, 4), "5.5452");
+  EXPECT_EQ(bounded_decimal(-1e300, 4), "-1.0000e+300");
+  EXPECT_EQ(bounded_decimal(std::numeric_limits<double>::quiet_NaN(), 4), "nan");
+}
+
 }  // namespace
 }  // namespace penstock::plan

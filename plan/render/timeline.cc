@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <numeric>
 
@@ -78,6 +79,26 @@ Ticks units_per_letter(const Simulation& simulation, const Grid& grid, Ticks roo
   return needed <= shortest ? std::max<Ticks>(needed, 1) : 1;
 }
 
+StageIndex first_stage(const RankTimeline& rank) {
+  StageIndex first = rank.actions.empty() ? StageIndex() : rank.actions.front().action.work.stage;
+  for (const TimedAction& timed : rank.actions) first = std::min(first, timed.action.work.stage);
+  return first;
+}
+
+bool has_later_stages(const RankTimeline& rank) {
+  const StageIndex first = first_stage(rank);
+  return std::any_of(rank.actions.begin(), rank.actions.end(),
+                     [&](const TimedAction& timed) { return timed.action.work.stage != first; });
+}
+
+// Without the case of the letters, the stages of a rank would look alike.
+char letter_of(const Action& action, StageIndex first) {
+  if (action.overlapped) return 'O';  // of two stages
+  const char kind = letter(action.work.kind);
+  return action.work.stage == first ? kind
+                                    : static_cast<char>(std::tolower(static_cast<unsigned char>(kind)));
+}
+
 // A letter shows what runs in the middle of its time.
 std::string letter_row(const RankTimeline& rank, const Grid& grid, Ticks letter_units, Ticks letters) {
   std::string row(static_cast<size_t>(letters), '.');
@@ -85,11 +106,11 @@ std::string letter_row(const RankTimeline& rank, const Grid& grid, Ticks letter_
     const Ticks shifted = std::max<Ticks>(grid.column(time) - letter_units / 2, 0);
     return std::min((shifted + letter_units - 1) / letter_units, letters);
   };
+  const StageIndex first = first_stage(rank);
   for (const TimedAction& timed : rank.actions) {
     const auto start = static_cast<size_t>(first_middle_from(timed.start));
     const auto end = static_cast<size_t>(first_middle_from(timed.end));
-    const char kind = timed.action.overlapped ? 'O' : letter(timed.action.work.kind);
-    row.replace(start, end - start, end - start, kind);
+    row.replace(start, end - start, end - start, letter_of(timed.action, first));
   }
   return row;
 }
@@ -130,7 +151,11 @@ std::string timeline_text(const Simulation& simulation, const TimelineStyle& sty
     text += fmt::format("(a letter a unit of time; {} columns would show every action by name)\n",
                         grid.units * cell + 1 + digits + 6);
   }
-  if (rows < ranks) text += fmt::format("(ranks {} to {} left out)\n", rows, ranks - 1);
+  if (!labelled && std::any_of(simulation.ranks.begin(), simulation.ranks.end(), has_later_stages)) {
+    text += "(lower case: stages of a rank after its first)\n";
+  }
+  if (rows == ranks - 1) text += fmt::format("(rank {} left out)\n", rows);
+  if (rows < ranks - 1) text += fmt::format("(ranks {} to {} left out)\n", rows, ranks - 1);
   return text;
 }
 

@@ -13,7 +13,8 @@ struct TimelineStyle {
 };
 
 // With room for it, every cell carries its action: "|0F0|0F1|   |0B0   |". Otherwise one letter a unit of
-// time (F, B, I, W, O for a pair, '.' idle), cut at the width. Notes under the drawing say what was left out.
+// time (F, B, I, W, O for a pair, '.' idle; in lower case for stages of a rank other than its first), cut at
+// the width. Notes under the drawing say how to read it and what was left out.
 std::string timeline_text(const Simulation& simulation, const TimelineStyle& style = {});
 
 }  // namespace penstock::plan

@@ -38,7 +38,7 @@ TEST(TimelineText, what_does_not_fit_is_cut_and_counted) {
   EXPECT_EQ(timeline_text(two_ranks(), {.width = 10, .ranks_max = 1}),
             "rank 0 FF..BB.B\n"
             "(cut after 8 of 9 units of time; -o json lists every action)\n"
-            "(ranks 1 to 1 left out)\n");
+            "(rank 1 left out)\n");
 }
 
 TEST(TimelineText, where_no_action_is_lost_a_letter_stands_for_several_units) {
@@ -59,6 +59,21 @@ TEST(TimelineText, an_overlapped_pair_is_one_cell) {
   simulation.ranks[1].actions[1].action.overlapped =
       Work{StageIndex(0), ActionKind::Forward, MicrobatchIndex(1)};
   EXPECT_EQ(timeline_text(simulation, {.width = 20}).substr(0, 33), "rank 0 FF..BB.BB\nrank 1 .FOOFBB..");
+}
+
+TEST(TimelineText, letters_tell_the_stages_of_a_rank_apart) {
+  using enum ActionKind;
+  Simulation simulation;
+  simulation.ranks.resize(2);
+  simulation.ranks[0].actions = {at(0, 5, 0, Forward, 0), at(10, 15, 2, Forward, 0),
+                                 at(30, 40, 2, Backward, 0), at(50, 60, 0, Backward, 0)};
+  simulation.ranks[1].actions = {at(5, 10, 1, Forward, 0), at(15, 20, 3, Forward, 0),
+                                 at(20, 30, 3, Backward, 0), at(40, 50, 1, Backward, 0)};
+  EXPECT_EQ(timeline_text(simulation, {.width = 24}),
+            "rank 0 F.f...bb..BB\n"
+            "rank 1 .F.fbb..BB..\n"
+            "(a letter a unit of time; 56 columns would show every action by name)\n"
+            "(lower case: stages of a rank after its first)\n");
 }
 
 TEST(TimelineText, nothing_to_draw_is_said) {
