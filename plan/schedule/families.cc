@@ -5,14 +5,10 @@
 
 #include "base/text.h"
 #include "plan/schedule/families/family.h"
+#include "plan/schedule/limits.h"
 
 namespace penstock::plan {
 namespace {
-
-constexpr int kMaximumRanks = 65'536;
-constexpr int kMaximumMicrobatches = 65'536;
-constexpr int kMaximumStagesPerRank = 1'024;
-constexpr int64_t kMaximumActions = 1 << 24;
 
 struct Family {
   const char* name;
@@ -40,19 +36,19 @@ Status check_range(const char* field, int value, int maximum) {
 }
 
 Status check_shape(const ScheduleRequest& request) {
-  PENSTOCK_RETURN_IF_ERROR(check_range("ranks", request.ranks, kMaximumRanks));
-  PENSTOCK_RETURN_IF_ERROR(check_range("microbatches", request.microbatches, kMaximumMicrobatches));
-  PENSTOCK_RETURN_IF_ERROR(check_range("stages_per_rank", request.stages_per_rank, kMaximumStagesPerRank));
+  PENSTOCK_RETURN_IF_ERROR(check_range("ranks", request.ranks, limits::kRanks));
+  PENSTOCK_RETURN_IF_ERROR(check_range("microbatches", request.microbatches, limits::kMicrobatches));
+  PENSTOCK_RETURN_IF_ERROR(check_range("stages_per_rank", request.stages_per_rank, limits::kStagesPerRank));
   const int64_t actions = int64_t{2} * request.ranks * request.microbatches * request.stages_per_rank;
-  if (actions <= kMaximumActions) return ok_status();
+  if (actions <= limits::kActions) return ok_status();
   return invalid_argument(
       "microbatches: {} ranks x {} microbatches x {} stages_per_rank are {} actions, at most {}",
-      request.ranks, request.microbatches, request.stages_per_rank, actions, kMaximumActions);
+      request.ranks, request.microbatches, request.stages_per_rank, actions, limits::kActions);
 }
 
 Status unknown_schedule(const std::string& name) {
   std::vector<std::string> known = schedule_names();
-  if (std::find(kLaterNames.begin(), kLaterNames.end(), name) != kLaterNames.end()) {
+  if (known_schedule(name) == Known::Designed) {
     return invalid_argument("schedule: '{}' is not built yet; built are {}", name, join(known));
   }
   std::vector<std::string> all = known;
@@ -90,6 +86,13 @@ StatusOr<ComputeProgram> generate(const ScheduleRequest& request) {
     return family.generate(request);
   }
   return unknown_schedule(request.name);
+}
+
+Known known_schedule(const std::string& name) {
+  const auto is_named = [&](const Family& family) { return family.name == name; };
+  if (std::any_of(kFamilies.begin(), kFamilies.end(), is_named)) return Known::Built;
+  const bool designed = std::find(kLaterNames.begin(), kLaterNames.end(), name) != kLaterNames.end();
+  return designed ? Known::Designed : Known::Unknown;
 }
 
 std::vector<std::string> schedule_names() {

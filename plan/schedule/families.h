@@ -16,10 +16,13 @@ struct ScheduleRequest {
   int stages_per_rank = 1;  // V >= 1
 };
 
-// Upper bounds on a request, so that no input makes the generator run for ever: ranks and microbatches
-// 65,536, stages per rank 1,024, and 2^24 actions in all. InvalidArgument names the field; an unknown name
-// lists the nearest one; a known one that is not built yet says so.
+// InvalidArgument names the field: a shape beyond limits.h or that the family does not take; an unknown name,
+// with the nearest one; a designed one that is not built yet.
 StatusOr<ComputeProgram> generate(const ScheduleRequest& request);
+
+// What this version makes of a name.
+enum class Known : uint8_t { Built, Designed, Unknown };
+Known known_schedule(const std::string& name);
 
 // Names that generate() knows today, in the order in which help shows them.
 std::vector<std::string> schedule_names();

@@ -98,7 +98,13 @@ TEST(Families, name_that_is_unknown_or_not_built_is_refused_with_advice) {
        {"gpipe-lifo", "looped-bfs", "looped-bfs-lifo", "1f1b-v", "zb-h1", "zb-h2", "zb-auto", "zb-v",
         "v-half", "v-min", "v-auto", "dualpipe", "dualpipe-v", "chimera", "pipedream", "pipedream-2bw"}) {
     EXPECT_THAT(lines({later, 2, 2, 1})[0], HasSubstr("not built yet"));
+    EXPECT_EQ(known_schedule(later), Known::Designed);
   }
+}
+
+TEST(Families, every_name_on_the_list_is_built) {
+  for (const std::string& name : schedule_names()) EXPECT_EQ(known_schedule(name), Known::Built) << name;
+  EXPECT_EQ(known_schedule("1f1bb"), Known::Unknown);
 }
 
 TEST(Families, shape_out_of_bounds_is_refused_by_field) {

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "plan/schedule/families.h"
+#include "plan/schedule/limits.h"
 #include "plan/spec/internal/section.h"
 #include "plan/spec/internal/split_reader.h"
 #include "plan/spec/parameters.h"
@@ -17,7 +18,6 @@ using Names = std::vector<std::string>;
 
 constexpr int64_t kByteVocabulary = 256;
 constexpr int64_t kMostTokensPerMicrobatch = 1 << 20;
-constexpr int64_t kMostMicrobatches = 65536;
 constexpr int64_t kMostMicrobatchesOfARank = 1 << 17;           // stages_per_rank x microbatches
 constexpr int64_t kMostMicrobatchesOfAJob = 1 << 23;            // stages x microbatches
 constexpr double kMostParameters = 4398046511104.0;             // 2^42
@@ -224,10 +224,10 @@ class JobReader {
           fmt::format("a multiple of microbatch_size ({}); uneven last microbatches are not built yet",
                       train.microbatch_size),
           fmt::format("{}", train.global_batch_size));
-    } else if (spec_.microbatches() > kMostMicrobatches) {
+    } else if (spec_.microbatches() > limits::kMicrobatches) {
       problems_.expected(
           line, "train.global_batch_size",
-          fmt::format("at most {} microbatches (global_batch_size / microbatch_size)", kMostMicrobatches),
+          fmt::format("at most {} microbatches (global_batch_size / microbatch_size)", limits::kMicrobatches),
           fmt::format("{}", spec_.microbatches()));
     }
     if (spec_.tokens_per_microbatch() > kMostTokensPerMicrobatch) {
@@ -242,7 +242,7 @@ class JobReader {
     ParallelSpec& parallel = spec_.parallel;
     const size_t before = problems_.count();
     section.integer("pipeline", parallel.pipeline, {1, 4096});
-    section.integer("stages_per_rank", parallel.stages_per_rank, {1, 1024});
+    section.integer("stages_per_rank", parallel.stages_per_rank, {1, limits::kStagesPerRank});
     const bool stages_read = problems_.count() == before;
     section.text("schedule", parallel.schedule);
     for (const char* key : {"expert", "data"}) refuse_above_one(section, key);
@@ -274,13 +274,12 @@ class JobReader {
                                   stages_read ? parallel.stages_per_rank : 1};
     const Status verdict = generate(request).status();
     if (verdict.ok()) return;
+    const Known known = known_schedule(parallel.schedule);
+    if (known == Known::Built) return problems_.add(line, "parallel.schedule", message(verdict));
     const Names names = schedule_names();
-    if (std::find(names.begin(), names.end(), parallel.schedule) != names.end()) {
-      return problems_.add(line, "parallel.schedule", message(verdict));
-    }
     const std::string expectation = alternatives(names);
     const std::string found = shown_value(parallel.schedule);
-    if (message(verdict).find("not built yet") != std::string::npos || found.starts_with("file:")) {
+    if (known == Known::Designed || found.starts_with("file:")) {
       return problems_.not_built_yet(line, "parallel.schedule",
                                      fmt::format("expected {}, found {}", expectation, found));
     }
@@ -329,7 +328,7 @@ class JobReader {
   }
 
   void check_program_size(const YamlNode& root) {
-    if (spec_.microbatches() > kMostMicrobatches) return;  // said already
+    if (spec_.microbatches() > limits::kMicrobatches) return;  // said already
     const int64_t of_a_rank = spec_.parallel.stages_per_rank * spec_.microbatches();
     const int64_t of_the_job = of_a_rank * spec_.parallel.pipeline;
     if (of_a_rank <= kMostMicrobatchesOfARank && of_the_job <= kMostMicrobatchesOfAJob) return;
@@ -381,7 +380,7 @@ class JobReader {
   }
 
   void read_restart(Section section) {
-    int64_t most = 0;
+    int& most = spec_.restart_max;
     if (section.integer("max", most, {0, 1'000'000}) && most > 0) {
       spec_.notes.push_back(fmt::format(
           "restart.max: {} counts as 0 until recovery is built: a rank that fails ends the job", most));

@@ -103,7 +103,7 @@ struct JobSpec {
   ParallelSpec parallel;
   DeviceSpec device;
   int64_t memory_budget_bytes = 0;  // 0: none
-  int restart_max = 0;              // until recovery is built every attempt is the last
+  int restart_max = 0;              // as the file says; without effect until recovery is built
 
   std::string yaml;                  // the text that was parsed, kept to hand on
   std::vector<std::string> notes;    // said aloud at submit: what is accepted and not yet effective
@@ -118,7 +118,8 @@ struct JobSpec {
 
 // InvalidArgument: one line per problem, up to ten, by their place in the file, each
 // "line N: field: expected ..., found ...; did you mean X?".
-// A section that is designed but not built yet is refused as such, by key. Text over 1 MiB is refused.
+// A section that is designed but not built yet is refused as such, by key. Text over kLargestJobFileBytes
+// (limits.h) is refused.
 // The schedule must be one that plan::generate knows and that takes this stages_per_rank.
 StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
 

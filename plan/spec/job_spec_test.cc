@@ -111,10 +111,10 @@ TEST(ParseJobSpec, what_may_be_left_out_has_the_stated_default) {
   EXPECT_THAT(spec->notes, IsEmpty());
 }
 
-TEST(ParseJobSpec, restart_is_accepted_and_said_to_count_as_zero) {
+TEST(ParseJobSpec, restart_is_read_and_said_to_count_as_zero) {
   const StatusOr<JobSpec> spec = parse_job_spec(kJob);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->restart_max, 0);
+  EXPECT_EQ(spec->restart_max, 5);
   EXPECT_THAT(
       spec->notes,
       ElementsAre("restart.max: 5 counts as 0 until recovery is built: a rank that fails ends the job",
@@ -143,12 +143,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"rope_theta: 10000", "rope_teta: 10000",
                 "line 10: model.rope_teta: expected a key of model (vocab_size, hidden_size, "
-                "num_hidden_layers and 9 "
-                "more), found an unknown key; did you mean rope_theta?"},
+                "num_hidden_layers and 9 more), found an unknown key; did you mean rope_theta?"},
         Refusal{"device: {kind: cpu, threads: 1}", "devise: {kind: cpu, threads: 1}",
                 "line 37: devise: expected a section or key of the job file (name, model, data and 10 more), "
-                "found an "
-                "unknown key; did you mean device?"},
+                "found an unknown key; did you mean device?"},
         Refusal{"threads: 1", "q: 1",
                 "line 37: device.q: expected a key of device (kind, threads, costs and 1 more), found an "
                 "unknown key"},
@@ -224,8 +222,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 6: model.num_attention_heads: expected a divisor of hidden_size (128), found 6"},
         Refusal{"hidden_size: 128", "hidden_size: 132",
                 "line 6: model.num_attention_heads: expected an even head size (hidden_size / "
-                "num_attention_heads), as "
-                "rotary embeddings need, found 132 / 4 = 33"},
+                "num_attention_heads), as rotary embeddings need, found 132 / 4 = 33"},
         Refusal{"num_key_value_heads: 2", "num_key_value_heads: 3",
                 "line 7: model.num_key_value_heads: expected a divisor of num_attention_heads (4), found 3"},
         Refusal{
@@ -236,8 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "found 255"},
         Refusal{"global_batch_size: 32", "global_batch_size: 30",
                 "line 20: train.global_batch_size: expected a multiple of microbatch_size (4); uneven last "
-                "microbatches "
-                "are not built yet, found 30"},
+                "microbatches are not built yet, found 30"},
         Refusal{"warmup_steps: 20", "warmup_steps: 201",
                 "line 25: train.lr_schedule.warmup_steps: expected at most train.steps (200), found 201"},
         Refusal{"pipeline: 4", "pipeline: 6",
@@ -263,8 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
             "line 20: train.global_batch_size: expected a multiple of microbatch_size (16384); uneven last "
             "microbatches are not built yet, found 32\n"
             "line 21: train.microbatch_size: expected at most 1048576 tokens in a microbatch "
-            "(microbatch_size x "
-            "sequence_length), found 2097152"},
+            "(microbatch_size x sequence_length), found 2097152"},
         Refusal{"global_batch_size: 32", "global_batch_size: 262148",
                 "line 20: train.global_batch_size: expected at most 65536 microbatches (global_batch_size / "
                 "microbatch_size), found 65537"},
@@ -303,8 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "interleaved-1f1b, found zb-h1"},
         Refusal{"schedule: interleaved-1f1b", "schedule: file:mine.json",
                 "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-                "interleaved-1f1b, found "
-                "file:mine.json"},
+                "interleaved-1f1b, found file:mine.json"},
         Refusal{"recompute: none", "recompute: full",
                 "line 35: recompute: not built yet; expected none, found full"},
         Refusal{"recompute: none", "recompute: [1, 2]",
@@ -432,8 +426,7 @@ TEST(ParseJobSpec, a_program_too_long_to_send_is_refused) {
   set("global_batch_size: 32", "global_batch_size: 262144");
   EXPECT_EQ(refusal(text),
             "line 28: parallel.stages_per_rank: expected at most 131072 forwards a rank and 8388608 a step "
-            "(stages x "
-            "microbatches), found 524288 and 16777216");
+            "(stages x microbatches), found 524288 and 16777216");
 }
 
 }  // namespace

@@ -124,8 +124,7 @@ TEST(Split, another_number_of_stages_is_refused) {
             "found a list of 2");
   EXPECT_EQ(refusal_of("{layers: [2, 2]}"),
             "line 6: parallel.split.layers: expected a list of 3, one entry a stage (pipeline x "
-            "stages_per_rank), found a "
-            "list of 2");
+            "stages_per_rank), found a list of 2");
   EXPECT_EQ(refusal_of("{layers: [1, 1, 1]}"),
             "line 6: parallel.split.layers: expected 4 blocks in all, found 3");
 }
@@ -133,12 +132,10 @@ TEST(Split, another_number_of_stages_is_refused) {
 TEST(Split, a_value_of_another_shape_is_refused) {
   EXPECT_EQ(refusal_of("atuo"),
             "line 6: parallel.split: expected auto, last-lighter, ends-lighter, {layers: [blocks per stage]} "
-            "or a list "
-            "of items per stage, found atuo; did you mean auto?");
+            "or a list of items per stage, found atuo; did you mean auto?");
   EXPECT_EQ(refusal_of("[[embeding, 0], [1, 2], [3, head]]"),
             "line 6: parallel.split[0][0]: expected embedding, head or the number of a block, found "
-            "embeding; did you "
-            "mean embedding?");
+            "embeding; did you mean embedding?");
   EXPECT_EQ(refusal_of("[[embedding, -1], [1, 2], [3, head]]"),
             "line 6: parallel.split[0][1]: expected embedding, head or the number of a block, found -1");
   EXPECT_EQ(refusal_of("[embedding, [1, 2], [3, head]]"),

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "plan/schedule/dataflow.h"
+#include "plan/schedule/limits.h"
 #include "plan/verification/internal/circle.h"
 #include "plan/verification/internal/report.h"
 #include "plan/verification/internal/weight_versions.h"
@@ -12,10 +13,6 @@ namespace {
 
 using internal::Place;
 using internal::Report;
-
-constexpr int64_t kMaximumRanks = 65'536;
-constexpr int64_t kMaximumMicrobatches = 1 << 24;
-constexpr int64_t kMaximumActions = 1 << 24;
 
 // Runs the rules in turn. Each may rely on what the ones before it have proved.
 class ComputeVerifier {
@@ -54,12 +51,13 @@ class ComputeVerifier {
 
   bool has_shape() {
     const ComputeProgram& p = program_;
-    if (p.ranks < 1 || p.ranks > kMaximumRanks)
-      return refuse_shape("expected 1 to {} ranks, found {}", kMaximumRanks, p.ranks);
-    if (p.microbatches < 1 || p.updates < 1 || int64_t{p.microbatches} * p.updates > kMaximumMicrobatches) {
+    if (p.ranks < 1 || p.ranks > limits::kRanks)
+      return refuse_shape("expected 1 to {} ranks, found {}", limits::kRanks, p.ranks);
+    if (p.microbatches < 1 || p.updates < 1 ||
+        int64_t{p.microbatches} * p.updates > limits::kMicrobatchesInAll) {
       return refuse_shape(
           "expected at least 1 microbatch and 1 update, and at most {} microbatches in all, found {} x {}",
-          kMaximumMicrobatches, p.microbatches, p.updates);
+          limits::kMicrobatchesInAll, p.microbatches, p.updates);
     }
     if (p.forward_only && p.updates != 1)
       return refuse_shape("a forward-only program has 1 update, found {}", p.updates);
@@ -73,8 +71,8 @@ class ComputeVerifier {
     }
     int64_t count = 0;
     for (const auto& actions : p.actions) count += static_cast<int64_t>(actions.size());
-    if (count > kMaximumActions)
-      return refuse_shape("expected at most {} actions, found {}", kMaximumActions, count);
+    if (count > limits::kActions)
+      return refuse_shape("expected at most {} actions, found {}", limits::kActions, count);
     return placement_is_valid() && routes_are_valid();
   }
 

@@ -125,8 +125,7 @@ TEST(VerifyCompute, staleness_rule_decides_which_weights_must_exist) {
   program.updates = 2;
   EXPECT_EQ(first(verify(program)),
             "numerics: rank 0 position 1 0F1: belongs to update 1, but the rank stands after 0 optimizer "
-            "steps: its weights of "
-            "version 1 do not exist");
+            "steps: its weights of version 1 do not exist");
   program.version_rule = WeightVersionRule::DoubleBuffered;
   EXPECT_EQ(first(verify(program)), "valid");
   program.version_rule = WeightVersionRule::Stashed;

@@ -1,6 +1,6 @@
 // 1F1B with a flush (PipeDream-Flush): rank r runs P-1-r forwards ahead, then one forward and one backward in
-// turn, then the backwards that are left. Makespan (m+P-1)(F+X) as
-// GPipe; rank r holds only min(P-r, m) activations.
+// turn, then the backwards that are left. Makespan (m+P-1)(F+X) as GPipe; rank r holds only min(P-r, m)
+// activations.
 #include <algorithm>
 
 #include "plan/schedule/families/family.h"

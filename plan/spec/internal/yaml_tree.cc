@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "base/utf8.h"
+#include "plan/spec/limits.h"
 
 namespace penstock::plan {
 namespace {

@@ -14,7 +14,6 @@
 
 namespace penstock::plan {
 
-constexpr size_t kLargestJobFileBytes = 1u << 20;
 constexpr int kDeepestNesting = 8;
 constexpr size_t kMostNodes = 65536;
 

@@ -2,14 +2,9 @@
 
 #include <algorithm>
 
+#include "plan/schedule/limits.h"
+
 namespace penstock::plan::internal {
-namespace {
-
-constexpr int kMaximumRanks = 65'536;
-constexpr int kMaximumStages = 1 << 24;
-constexpr int64_t kMaximumMicrobatches = 1 << 24;
-
-}  // namespace
 
 RankFacts RankChecker::run() {
   if (has_shape() && buffers_are_valid() && links_are_valid()) execute();
@@ -25,12 +20,13 @@ bool RankChecker::has_shape() {
                 most, found);
     return false;
   };
-  if (p.ranks < 1 || p.ranks > kMaximumRanks) return refuse("ranks", p.ranks, kMaximumRanks);
-  if (p.stages < 1 || p.stages > kMaximumStages) return refuse("stages", p.stages, kMaximumStages);
-  if (p.microbatches < 1) return refuse("microbatches", p.microbatches, kMaximumMicrobatches);
-  if (p.updates < 1) return refuse("updates", p.updates, kMaximumMicrobatches);
+  if (p.ranks < 1 || p.ranks > limits::kRanks) return refuse("ranks", p.ranks, limits::kRanks);
+  if (p.stages < 1 || p.stages > limits::kStages) return refuse("stages", p.stages, limits::kStages);
+  if (p.microbatches < 1) return refuse("microbatches", p.microbatches, limits::kMicrobatchesInAll);
+  if (p.updates < 1) return refuse("updates", p.updates, limits::kMicrobatchesInAll);
   const int64_t total = int64_t{p.microbatches} * p.updates;
-  if (total > kMaximumMicrobatches) return refuse("microbatches of all updates", total, kMaximumMicrobatches);
+  if (total > limits::kMicrobatchesInAll)
+    return refuse("microbatches of all updates", total, limits::kMicrobatchesInAll);
   if (p.rank.value < 0 || p.rank.value >= p.ranks) {
     report_.add("shape", Place{}, "expected a rank of 0 to {}, found {}", p.ranks - 1, p.rank.value);
     return false;
