@@ -20,6 +20,19 @@ std::span<float> values(kernels::TensorView tensor) {
   return {tensor.f32(), static_cast<size_t>(tensor.elements())};
 }
 
+constexpr size_t kElementsOfPiece = 1 << 16;  // a multiple of the four numbers of a counter
+
+// Elements first .. first + elements.size() - 1 of the stream; `first` is a multiple of four.
+void fill_normal_from(uint64_t key, size_t first, double deviation, std::span<float> elements) {
+  for (size_t i = 0; i < elements.size(); i += 4) {
+    const std::array<uint32_t, 4> bits = philox(key, (first + i) / 4);
+    const size_t count = std::min<size_t>(4, elements.size() - i);
+    for (size_t k = 0; k < count; ++k) {
+      elements[i + k] = static_cast<float>(deviation * normal_quantile(bits[k]));
+    }
+  }
+}
+
 }  // namespace
 
 Place place_of(const plan::ParameterSpec& spec, Layout& layout) {
@@ -50,15 +63,27 @@ StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
   return store;
 }
 
-void ParameterStore::initialise(const plan::ModelSpec& model, int64_t seed) {
+void ParameterStore::initialise(const plan::ModelSpec& model, int64_t seed,
+                                kernels::ComputeThreads& threads) {
   for (const Parameter& parameter : parameters_) {
     const std::span<float> weights = values(parameter.weight);
     if (parameter.spec.initialised_to_one) {
       std::fill(weights.begin(), weights.end(), 1.0f);
-    } else {
-      fill_normal(seed, parameter.spec.name, model.initializer_range, weights);
+      continue;
     }
+    const uint64_t key = stream_key(seed, parameter.spec.name);
+    const size_t pieces = (weights.size() + kElementsOfPiece - 1) / kElementsOfPiece;
+    threads.parallel_for(static_cast<int64_t>(pieces), [&](int64_t piece) {
+      const size_t first = static_cast<size_t>(piece) * kElementsOfPiece;
+      const size_t count = std::min(kElementsOfPiece, weights.size() - first);
+      fill_normal_from(key, first, model.initializer_range, weights.subspan(first, count));
+    });
   }
+}
+
+void ParameterStore::initialise(const plan::ModelSpec& model, int64_t seed) {
+  kernels::ComputeThreads only_this(1);
+  initialise(model, seed, only_this);
 }
 
 void ParameterStore::zero_gradients(kernels::Operators& operators) {
@@ -88,14 +113,7 @@ std::vector<WeightDigest> ParameterStore::digests() const {
 }
 
 void fill_normal(int64_t seed, const std::string& name, double deviation, std::span<float> elements) {
-  const uint64_t key = stream_key(seed, name);
-  for (size_t i = 0; i < elements.size(); i += 4) {
-    const std::array<uint32_t, 4> bits = philox(key, i / 4);
-    const size_t count = std::min<size_t>(4, elements.size() - i);
-    for (size_t k = 0; k < count; ++k) {
-      elements[i + k] = static_cast<float>(deviation * normal_quantile(bits[k]));
-    }
-  }
+  fill_normal_from(stream_key(seed, name), 0, deviation, elements);
 }
 
 }  // namespace penstock::worker

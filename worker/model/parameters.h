@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kernels/device/compute_threads.h"
 #include "kernels/device/slab.h"
 #include "kernels/ops/operators.h"
 #include "kernels/tensor/tensor.h"
@@ -37,8 +38,9 @@ class ParameterStore {
   // All parameters of `items`, zero. ResourceExhausted: no memory, with the bytes asked for.
   static StatusOr<ParameterStore> create(const plan::ModelSpec& model, const std::vector<plan::Item>& items);
 
-  // Ones for norms, normal(0, initializer_range) for the others.
-  void initialise(const plan::ModelSpec& model, int64_t seed);
+  // Ones for norms, normal(0, initializer_range) for the others; the same bits with any number of threads.
+  void initialise(const plan::ModelSpec& model, int64_t seed, kernels::ComputeThreads& threads);
+  void initialise(const plan::ModelSpec& model, int64_t seed);  // on the calling thread
   void zero_gradients(kernels::Operators& operators);
 
   // In model order.
