@@ -23,7 +23,7 @@ penstock_room(kernels/ops USES base kernels/device kernels/tensor LIBRARIES pens
 penstock_room(worker/transport USES base)
 penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
 penstock_room(worker/buffers USES base kernels/device)
-penstock_room(worker/data USES base plan/spec)
+penstock_room(worker/data USES base plan/spec LIBRARIES penstock_xxhash)
 penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
@@ -33,7 +33,8 @@ penstock_room(worker/executor USES base plan/spec plan/schedule plan/verificatio
   worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/telemetry)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
-penstock_program(penstock-worker worker/main USES base base/metrics worker/agent worker/executor LIBRARIES CLI11::CLI11)
+penstock_program(penstock-worker worker/main USES base base/metrics proto/codec worker/agent worker/executor
+  LIBRARIES CLI11::CLI11)
 
 # coordinator: one pure core, a controller around it.
 penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec

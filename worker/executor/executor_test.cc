@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -226,6 +227,29 @@ TEST(Executor, program_of_another_rank_or_of_other_microbatches_is_refused) {
 TEST(Executor, text_that_is_too_short_for_the_steps_is_refused_by_file_before_the_first) {
   const std::string reason = refusal_of(assignments_of({.steps = 1000}).front());
   EXPECT_NE(reason.find("executor_test.txt"), std::string::npos) << reason;
+}
+
+TEST(Executor, ranks_whose_hosts_hold_different_text_refuse_each_other) {
+  // The first rank takes inputs and the last takes targets: the loss of two texts means nothing.
+  auto assignments = assignments_of({.ranks = 3});
+  const std::filesystem::path elsewhere = ::testing::TempDir() + "executor_test_elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  std::filesystem::copy_file(text_file(), elsewhere / "executor_test.txt",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(elsewhere / "executor_test.txt", std::ios::app) << "and a line more";
+  std::string& yaml = assignments[2].assignment.spec_yaml;
+  yaml.replace(yaml.find(text_file()), text_file().size(), elsewhere / "executor_test.txt");
+  const auto outcomes = FakeDaemon(assignments).serve();
+  for (const int reader : {0, 2}) {
+    ASSERT_TRUE(outcomes[reader].failed.has_value());
+    EXPECT_FALSE(outcomes[reader].ready.has_value());
+    const std::string& reason = outcomes[reader].failed->reason;
+    // The slower of the two may learn it from the other.
+    EXPECT_TRUE(reason.find("rank 0 and rank 2 read different text") != std::string::npos ||
+                reason.find("rank 2 and rank 0 read different text") != std::string::npos)
+        << reason;
+    EXPECT_NE(reason.find("executor_test.txt of"), std::string::npos) << reason;
+  }
 }
 
 TEST(Executor, memory_over_the_budget_is_refused_with_the_account) {

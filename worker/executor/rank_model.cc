@@ -21,7 +21,9 @@ Status RankModel::open_data(const plan::JobSpec& job, const plan::RankProgram& p
   });
   if (!needed) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(tokens_, TokenSource::open(job));
-  return tokens_->check_supply(job.train.steps);
+  PENSTOCK_RETURN_IF_ERROR(tokens_->check_supply(job.train.steps));
+  PENSTOCK_ASSIGN_OR_RETURN(data_, DataFingerprint::take(job));
+  return ok_status();
 }
 
 Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& program) {
@@ -31,7 +33,7 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
     items.insert(items.end(), of_stage.begin(), of_stage.end());
   }
   PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items));
-  parameters_->initialise(job.model, job.train.seed);
+  parameters_->initialise(job.model, job.train.seed, threads_);
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
   for (const plan::StageBuffers& buffers : program.buffers) {

@@ -17,6 +17,7 @@
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
 #include "worker/buffers/activation_pool.h"
+#include "worker/data/data_digest.h"
 #include "worker/data/token_source.h"
 #include "worker/model/model_stage.h"
 #include "worker/model/parameters.h"
@@ -35,6 +36,8 @@ class RankModel {
   std::vector<Stage*> stages() const;
   std::vector<ActivationPool*> pools() const;
   const ParameterStore& parameters() const { return *parameters_; }
+  // Of the data that it reads; null when it reads none.
+  const DataFingerprint* data() const { return data_ ? &*data_ : nullptr; }
   AdamW& optimizer() { return *optimizer_; }
   void zero_gradients() { parameters_->zero_gradients(*operators_); }
 
@@ -63,7 +66,8 @@ class RankModel {
   std::unique_ptr<kernels::Operators> operators_;
   std::optional<ParameterStore> parameters_;
   std::optional<Workspace> workspace_;
-  std::optional<TokenSource> tokens_;  // of the ranks that hold the embedding or the head
+  std::optional<TokenSource> tokens_;    // of the ranks that hold the embedding or the head
+  std::optional<DataFingerprint> data_;  // beside tokens_
   std::optional<AdamW> optimizer_;
   std::vector<StageMemory> stages_;
 };

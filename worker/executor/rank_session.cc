@@ -8,13 +8,16 @@
 #include "kernels/ops/operators.h"
 #include "plan/spec/parameters.h"
 #include "worker/executor/check_assignment.h"
+#include "worker/executor/data_handshake.h"
 #include "worker/executor/link_handshake.h"
 
 namespace penstock::worker {
 namespace {
 
-// The slowest rank may have much memory to fill before it publishes its address.
-constexpr Duration kOpenTimeout = 60s;
+// The slowest rank may have much memory to fill before it publishes its address. The coordinator ends an
+// attempt that is not ready 300 s after its start (its preparing limit): a rank waits for the others nearly as
+// long, and ends a little before, so that the reason names the rank that is missing.
+constexpr Duration kOpenTimeout = 280s;
 
 }  // namespace
 
@@ -73,6 +76,7 @@ Status RankSession::connect() {
                     .bind_address = executor_assignment_.bind_address};
   PENSTOCK_RETURN_IF_ERROR(endpoint_->open(group, environment_.rendezvous, kOpenTimeout));
   PENSTOCK_RETURN_IF_ERROR(compare_link_digests(*endpoint_, program));
+  PENSTOCK_RETURN_IF_ERROR(compare_data(*endpoint_, assignment_.rank, program.ranks, model_->data()));
   const auto parameters = static_cast<int64_t>(plan::model_parameters(job_.model).size());
   PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(*endpoint_, assignment_.rank, program.ranks,
                                                       model_->parameters().parameters(), parameters));

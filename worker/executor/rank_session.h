@@ -1,6 +1,6 @@
 // One rank of one attempt, from its assignment to its end.
 //
-//     prepare   check the assignment, allocate, connect, compare links with the peers; then RankReady
+//     prepare   check the assignment, allocate, connect, compare links and data with the peers; then RankReady
 //     train     steps first_step .. steps - 1, a StepReport each
 //     finish    drain with the peers, then RankFinished with the digests of its parameters
 //
