@@ -135,14 +135,13 @@ TEST(Wire, a_field_out_of_range_is_refused_by_name) {
             "StepReport.attempt: AttemptKey.attempt: expected 1 to 9223372036854775807, found 0");
   EXPECT_EQ(refusal(from_proto(changed<v1::StepReport>(step_report(), [](auto& m) { m.clear_attempt(); }))),
             "StepReport.attempt: AttemptKey.job: expected a name of letters, digits and -._:/@[]%, at most "
-            "255 bytes, "
-            "found \"\"");
+            "255 bytes, found \"\"");
   EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(
                   step_report(), [](auto& m) { m.mutable_memory(0)->set_kind("a b"); }))),
               HasSubstr("StepReport.memory.kind: expected a name"));
   EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(
-                  step_report(), [](auto& m) { m.mutable_stages(0)->set_stage(70000); }))),
-              HasSubstr("StepReport.stages.stage: expected 0 to 65535, found 70000"));
+                  step_report(), [](auto& m) { m.mutable_stages(0)->set_stage(7000000); }))),
+              HasSubstr("StepReport.stages.stage: expected 0 to 1048575, found 7000000"));
 }
 
 TEST(Wire, an_assignment_that_contradicts_itself_is_refused) {

@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "plan/schedule/limits.h"
+#include "plan/spec/limits.h"
+
 namespace penstock::codec {
 
 constexpr size_t kLargestFrameBytes = 256u << 20;
 // What gRPC must be told to take and send: an Assign with the longest program.
 constexpr size_t kLargestMessageBytes = 256u << 20;
-constexpr size_t kLargestSpecBytes = 1u << 20;
+constexpr size_t kLargestSpecBytes = plan::kLargestJobFileBytes;
 constexpr size_t kLargestBrokerValueBytes = 64u << 10;
 
 constexpr size_t kLongestName = 255;          // names, host ids, addresses, principals
@@ -21,13 +24,13 @@ constexpr size_t kMostDevices = 256;    // of one worker
 constexpr size_t kMostMemoryKinds = 32;
 constexpr size_t kMostParameters = 1u << 17;
 
-constexpr int32_t kMostRanks = 65536;
-constexpr int32_t kMostStages = 65536;
-constexpr int32_t kMostStagesOfARank = 2048;
-constexpr int32_t kMostMicrobatches = 65536;  // of one update
-constexpr int32_t kMostUpdates = 65536;
-constexpr int64_t kMostMicrobatchesInAll = 1 << 24;  // of all updates
-constexpr size_t kMostInstructions = 1u << 22;
-constexpr int32_t kMostSlots = 1 << 24;
+constexpr int32_t kMostRanks = plan::limits::kRanks;
+constexpr int32_t kMostStages = plan::limits::kStages;
+constexpr int32_t kMostStagesOfARank = 2 * plan::limits::kStagesPerRank;  // both directions of a pipeline
+constexpr int32_t kMostMicrobatches = plan::limits::kMicrobatches;        // of one update
+constexpr int32_t kMostUpdates = plan::limits::kUpdates;
+constexpr int64_t kMostMicrobatchesInAll = plan::limits::kMicrobatchesInAll;  // of all updates
+constexpr size_t kMostInstructions = 1u << 22;                                // of one rank
+constexpr int32_t kMostSlots = plan::limits::kSlots;
 
 }  // namespace penstock::codec

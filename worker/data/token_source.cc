@@ -44,8 +44,7 @@ Status TokenSource::check_supply(int64_t steps) const {
 Status TokenSource::out_of_samples(int64_t step) const {
   return out_of_range(
       "data: {} runs out at step {}: its {} samples of {} tokens are good for {} steps of {}; give it more "
-      "text, or "
-      "train fewer steps",
+      "text, or train fewer steps",
       names(text_), step, samples(), sequence_length_, steps_available(), global_batch_);
 }
 
