@@ -3,7 +3,8 @@
 //
 // Results go to stdout, errors and progress to stderr. Exit codes: 0 done; 1 failed; 2 refused (bad options,
 // a job file with problems, a thing that is not built yet). Commands that follow a job exit with its result:
-// 0 succeeded, 1 failed, 2 refused, 3 cancelled, 4 no progress.
+// 0 succeeded, 1 failed, 2 refused, 3 cancelled, 4 no progress; 130 when Ctrl-C ended the following, not the
+// job. What cannot be written to stdout ends a command with 1.
 #pragma once
 
 #include <optional>
@@ -73,6 +74,7 @@ struct ScheduleOptions {
   std::optional<int> microbatches;
   int stages_per_rank = 1;
   std::string costs = "1,1,1";  // F,I,W[,PAIR]
+  std::string stage_costs;      // a file of them, in place of costs
   std::string latency = "0";
   std::string timeline = "earliest";
   std::string output = "text";

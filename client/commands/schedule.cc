@@ -1,11 +1,13 @@
-#include "client/commands/commands.h"
+#include <utility>
 
+#include "client/commands/commands.h"
 #include "client/commands/program_file.h"
 #include "client/commands/schedule_text.h"
 #include "client/commands/terminal.h"
 #include "client/present/job_words.h"
 #include "plan/interop/schedule_json.h"
 #include "plan/interop/schedule_report.h"
+#include "plan/interop/stage_costs.h"
 #include "plan/schedule/families.h"
 #include "plan/verification/verify.h"
 
@@ -35,14 +37,24 @@ StatusOr<plan::ComputeProgram> program_of(const ScheduleOptions& options) {
   return program;
 }
 
+StatusOr<plan::ScaledCosts> costs_of(const ScheduleOptions& options, int stages) {
+  if (options.stage_costs.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const plan::UniformCosts costs,
+                              plan::parse_uniform_costs(options.costs, options.latency));
+    return plan::ScaledCosts{costs.scale, costs.for_stages(stages)};
+  }
+  constexpr size_t kFileBytesMax = size_t{64} << 20;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, read_file(options.stage_costs, kFileBytesMax));
+  return plan::stage_costs_from_json(text, options.stage_costs, stages, options.latency);
+}
+
 StatusOr<plan::ScheduleReport> report_of(const ScheduleOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(plan::ComputeProgram program, program_of(options));
-  PENSTOCK_ASSIGN_OR_RETURN(const plan::UniformCosts costs,
-                            plan::parse_uniform_costs(options.costs, options.latency));
+  PENSTOCK_ASSIGN_OR_RETURN(plan::ScaledCosts costs, costs_of(options, program.stages()));
   const bool aligned = options.timeline == "aligned";
   return plan::make_report(
       std::move(program),
-      {.costs = costs, .timeline = aligned ? plan::Timeline::Aligned : plan::Timeline::Earliest});
+      {.costs = std::move(costs), .timeline = aligned ? plan::Timeline::Aligned : plan::Timeline::Earliest});
 }
 
 }  // namespace

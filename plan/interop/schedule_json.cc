@@ -114,8 +114,10 @@ std::string verdict_to_json(const Verdict& verdict) {
   }
   Json json;
   json["valid"] = verdict.valid();
-  json["bit_identical"] = verdict.bit_identical;
-  json["payload_slots"] = verdict.high_water;
+  if (verdict.valid()) {
+    json["bit_identical"] = verdict.bit_identical;
+    json["payload_slots"] = verdict.high_water;
+  }
   json["violations"] = std::move(violations);
   return one_field_a_line(json);
 }

@@ -21,12 +21,13 @@ std::string schedule_to_json(const ScheduleReport& report);
 // placement is a rank or a list of one or two; what else the object holds is ignored. The program is named
 // "file:PATH". Which replica of a stage runs a microbatch is read off the actions.
 //
-// Checks types and bounds only (text 64 MiB, ranks 65,536, stages per rank 1,024, 2^24 actions); verify()
+// Checks types and bounds only (text 64 MiB, plan/schedule/limits.h); verify()
 // proves the rest. InvalidArgument names the path and the place: "x.json: actions[3][7]: ...".
 StatusOr<ComputeProgram> program_from_json(const std::string& text, const std::string& path);
 
 // {"valid": ..., "bit_identical": ..., "payload_slots": [...], "violations": [{"rule", "rank", "position",
-// "action", "message"}]}; rank and position are null where a rule is about no single action.
+// "action", "message"}]}; rank and position are null where a rule is about no single action. An invalid program
+// has no bit_identical and no payload_slots.
 std::string verdict_to_json(const Verdict& verdict);
 
 }  // namespace penstock::plan

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "plan/interop/schedule_json.h"
+#include "plan/schedule/limits.h"
 
 namespace penstock::plan {
 namespace {
@@ -12,12 +13,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kTextBytesMax = size_t{64} << 20;
-constexpr int64_t kRanksMax = 65536;
-constexpr int64_t kMicrobatchesMax = 65536;
-constexpr int64_t kStagesPerRankMax = 1024;
-constexpr int64_t kStagesMax = int64_t{1} << 20;
-constexpr int64_t kUpdatesMax = 65536;
-constexpr size_t kActionsMax = size_t{1} << 24;
 
 // A value as an error message shows it: short whatever it is.
 std::string shown(const Json& value) {
@@ -83,8 +78,8 @@ StatusOr<std::vector<RankIndex>> ranks_of_stage(const Json& entry, const std::st
 
 Status read_placement(const Json& json, ComputeProgram& program) {
   const int64_t stages = int64_t{program.ranks} * program.stages_per_rank;
-  if (stages > kStagesMax) {
-    return invalid_argument("ranks x stages_per_rank: expected at most {} stages, found {}", kStagesMax,
+  if (stages > limits::kStages) {
+    return invalid_argument("ranks x stages_per_rank: expected at most {} stages, found {}", limits::kStages,
                             stages);
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Json* placement,
@@ -122,15 +117,15 @@ StatusOr<Action> read_action(const Json& value, const ComputeProgram& program, c
 Status read_actions(const Json& json, ComputeProgram& program) {
   PENSTOCK_ASSIGN_OR_RETURN(const Json* lists,
                             list_field(json, "actions", static_cast<size_t>(program.ranks), "rank"));
-  size_t count = 0;
+  int64_t count = 0;
   for (size_t rank = 0; rank < lists->size(); ++rank) {
     const Json& list = (*lists)[rank];
     if (!list.is_array()) {
       return invalid_argument("actions[{}]: expected a list of actions, found {}", rank, shown(list));
     }
-    count += list.size();
-    if (count > kActionsMax) {
-      return invalid_argument("actions: expected at most {}, found more by rank {}", kActionsMax, rank);
+    count += static_cast<int64_t>(list.size());
+    if (count > limits::kActions) {
+      return invalid_argument("actions: expected at most {}, found more by rank {}", limits::kActions, rank);
     }
     std::vector<Action> row;
     row.reserve(list.size());
@@ -193,13 +188,14 @@ StatusOr<Json> parse_object(const std::string& text) {
 StatusOr<ComputeProgram> read_program(const std::string& text) {
   PENSTOCK_ASSIGN_OR_RETURN(const Json json, parse_object(text));
   ComputeProgram program;
-  PENSTOCK_ASSIGN_OR_RETURN(program.ranks, field(json, "ranks", 1, kRanksMax));
-  PENSTOCK_ASSIGN_OR_RETURN(program.microbatches, field(json, "microbatches", 1, kMicrobatchesMax));
-  PENSTOCK_ASSIGN_OR_RETURN(program.stages_per_rank, field(json, "stages_per_rank", 1, kStagesPerRankMax));
-  PENSTOCK_ASSIGN_OR_RETURN(program.updates, field_or(json, "updates", 1, 1, kUpdatesMax));
-  if (int64_t{program.microbatches} * program.updates > static_cast<int64_t>(kActionsMax)) {
-    return invalid_argument("microbatches x updates: expected at most {}, found {}", kActionsMax,
-                            int64_t{program.microbatches} * program.updates);
+  PENSTOCK_ASSIGN_OR_RETURN(program.ranks, field(json, "ranks", 1, limits::kRanks));
+  PENSTOCK_ASSIGN_OR_RETURN(program.microbatches, field(json, "microbatches", 1, limits::kMicrobatches));
+  PENSTOCK_ASSIGN_OR_RETURN(program.stages_per_rank,
+                            field(json, "stages_per_rank", 1, limits::kStagesPerRank));
+  PENSTOCK_ASSIGN_OR_RETURN(program.updates, field_or(json, "updates", 1, 1, limits::kUpdates));
+  if (int64_t{program.microbatches} * program.updates > limits::kMicrobatchesInAll) {
+    return invalid_argument("microbatches x updates: expected at most {}, found {}",
+                            limits::kMicrobatchesInAll, int64_t{program.microbatches} * program.updates);
   }
   if (const auto found = json.find("forward_only"); found != json.end()) {
     if (!found->is_boolean())

@@ -25,8 +25,7 @@ StatusOr<Played> play(const ComputeProgram& program, const SimulationCosts& cost
 
 StatusOr<ScheduleReport> make_report(ComputeProgram program, const ReportRequest& request) {
   ScheduleReport report;
-  PENSTOCK_ASSIGN_OR_RETURN(Played played,
-                            play(program, request.costs.for_stages(program.stages()), request.timeline));
+  PENSTOCK_ASSIGN_OR_RETURN(Played played, play(program, request.costs.costs, request.timeline));
   report.simulation = std::move(played.simulation);
   report.timeline_note = std::move(played.note);
   report.scale = request.costs.scale;

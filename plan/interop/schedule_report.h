@@ -12,7 +12,7 @@
 namespace penstock::plan {
 
 struct ReportRequest {
-  UniformCosts costs;
+  ScaledCosts costs;  // of every stage of the program
   Timeline timeline = Timeline::Earliest;
 };
 

@@ -35,6 +35,12 @@ class TickScale {
   int decimals_ = 0;
 };
 
+// Costs in ticks, and what a tick is.
+struct ScaledCosts {
+  TickScale scale;
+  SimulationCosts costs;
+};
+
 // The same costs for every stage.
 struct UniformCosts {
   TickScale scale;

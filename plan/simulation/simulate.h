@@ -33,8 +33,6 @@ struct TimedAction {
   Ticks end = 0;
 };
 
-enum class IdleCause : uint8_t { WarmUp, CoolDown, Dependency, Transfer };
-
 struct RankTimeline {
   std::vector<TimedAction> actions;
   Ticks busy = 0;
