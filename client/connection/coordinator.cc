@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -40,7 +41,8 @@ std::string principal_of_this_user() {
     });
     if (usable && !value.empty() && value.size() <= 64) return value;
   }
-  return "anonymous";
+  // As in a container without a name for its user: a service that others can reach takes no anonymous calls.
+  return fmt::format("uid-{}", getuid());
 }
 
 std::string random_request_id() {
@@ -70,9 +72,10 @@ StatusCode code_of(const grpc::Status& status) {
   return static_cast<StatusCode>(status.error_code());
 }
 
-// The coordinator may come back from these; any other end of a stream is final.
-bool may_come_back(StatusCode code) {
-  return code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded;
+// gRPC marks what came over the wire, and only that, in the words for debugging.
+CallEnd end_of(const grpc::ClientContext& context, const grpc::Status& status) {
+  const bool answered = context.debug_error_string().find("Error received from peer") != std::string::npos;
+  return {code_of(status), status.error_message(), answered};
 }
 
 // Log lines of a stream that is subscribed again begin at the oldest one kept. Remembers what was seen: the
@@ -97,6 +100,10 @@ class SeenLines {
 };
 
 }  // namespace
+
+bool may_come_back(StatusCode code) {
+  return code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded;
+}
 
 std::string coordinator_address(const std::string& from_command_line) {
   if (!from_command_line.empty()) return from_command_line;
@@ -150,19 +157,21 @@ Coordinator::Coordinator(std::string address, const StreamPolicy& policy)
 
 Coordinator::~Coordinator() = default;
 
-Status Coordinator::explained(StatusCode code, const std::string& text) const {
+Status Coordinator::explained(const CallEnd& end) const {
   // gRPC tells the whole way to an address; its last words are the reason.
-  const size_t last = text.rfind(": ");
-  const std::string reason = last == std::string::npos ? text : text.substr(last + 2);
-  switch (code) {
+  const size_t last = end.text.rfind(": ");
+  const std::string reason = last == std::string::npos ? end.text : end.text.substr(last + 2);
+  switch (end.code) {
     case StatusCode::kOk:
       return ok_status();
     case StatusCode::kUnavailable:
+      if (end.by_coordinator) return unavailable("the coordinator at {}: {}", address_, end.text);
       return unavailable(
           "no coordinator answers at {} ({}); start one with `penstock up`, or name it with --coordinator "
-          "HOST:PORT "
-          "or PENSTOCK_COORDINATOR",
+          "HOST:PORT or PENSTOCK_COORDINATOR",
           address_, reason);
+    case StatusCode::kNotFound:
+      return not_found("{}; see `penstock get jobs`", end.text);
     case StatusCode::kDeadlineExceeded:
       return deadline_exceeded("the coordinator at {} did not answer in time ({}); see its log", address_,
                                reason);
@@ -170,7 +179,7 @@ Status Coordinator::explained(StatusCode code, const std::string& text) const {
       return unimplemented("the coordinator at {} does not know this call ({}); is it an older one?",
                            address_, reason);
     default:
-      return Status(code, text);
+      return Status(end.code, end.text);
   }
 }
 
@@ -178,11 +187,11 @@ namespace {
 
 // One unary call with a caller and a deadline.
 template <typename Request, typename Response, typename Stub>
-grpc::Status call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                  const Request& request, Response& response) {
+CallEnd call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+             const Request& request, Response& response) {
   grpc::ClientContext context;
   set_deadline(context, kCallDeadline);
-  return (stub.*method)(&context, request, &response);
+  return end_of(context, (stub.*method)(&context, request, &response));
 }
 
 }  // namespace
@@ -194,15 +203,15 @@ StatusOr<v1::SubmitResponse> Coordinator::submit(const Submission& submission) {
   request.set_request_id(random_request_id());
   request.set_dry_run(submission.dry_run);
   v1::SubmitResponse response;
-  grpc::Status status;
+  CallEnd end;
   // Without an id a second try could queue the job twice.
   const int tries = request.request_id().empty() ? 1 : kSubmitTries;
   for (int i = 0; i < tries; ++i) {
     if (i > 0 && !pause_unless_stopped()) break;
-    status = call(*stubs_->jobs, &v1::Jobs::Stub::Submit, request, response);
-    if (!may_come_back(code_of(status))) break;
+    end = call(*stubs_->jobs, &v1::Jobs::Stub::Submit, request, response);
+    if (!may_come_back(end.code)) break;
   }
-  if (!status.ok()) return explained(code_of(status), status.error_message());
+  if (!end.ok()) return explained(end);
   return response;
 }
 
@@ -212,8 +221,8 @@ StatusOr<v1::Job> Coordinator::job(const std::string& name, Losses losses) {
   request.set_name(name);
   request.set_include_losses(losses == Losses::Include);
   v1::Job response;
-  const grpc::Status status = call(*stubs_->jobs, &v1::Jobs::Stub::Get, request, response);
-  if (!status.ok()) return explained(code_of(status), status.error_message());
+  const CallEnd end = call(*stubs_->jobs, &v1::Jobs::Stub::Get, request, response);
+  if (!end.ok()) return explained(end);
   return response;
 }
 
@@ -221,8 +230,8 @@ StatusOr<std::vector<v1::Job>> Coordinator::jobs() {
   v1::ListJobsRequest request;
   request.mutable_caller()->set_principal(principal_);
   v1::ListJobsResponse response;
-  const grpc::Status status = call(*stubs_->jobs, &v1::Jobs::Stub::List, request, response);
-  if (!status.ok()) return explained(code_of(status), status.error_message());
+  const CallEnd end = call(*stubs_->jobs, &v1::Jobs::Stub::List, request, response);
+  if (!end.ok()) return explained(end);
   return std::vector<v1::Job>(response.jobs().begin(), response.jobs().end());
 }
 
@@ -230,8 +239,8 @@ StatusOr<std::vector<v1::Worker>> Coordinator::workers() {
   v1::ListWorkersRequest request;
   request.mutable_caller()->set_principal(principal_);
   v1::ListWorkersResponse response;
-  const grpc::Status status = call(*stubs_->workers, &v1::Workers::Stub::List, request, response);
-  if (!status.ok()) return explained(code_of(status), status.error_message());
+  const CallEnd end = call(*stubs_->workers, &v1::Workers::Stub::List, request, response);
+  if (!end.ok()) return explained(end);
   return std::vector<v1::Worker>(response.workers().begin(), response.workers().end());
 }
 
@@ -240,8 +249,8 @@ StatusOr<v1::JobState> Coordinator::cancel(const std::string& name) {
   request.mutable_caller()->set_principal(principal_);
   request.set_name(name);
   v1::CancelJobResponse response;
-  const grpc::Status status = call(*stubs_->jobs, &v1::Jobs::Stub::Cancel, request, response);
-  if (!status.ok()) return explained(code_of(status), status.error_message());
+  const CallEnd end = call(*stubs_->jobs, &v1::Jobs::Stub::Cancel, request, response);
+  if (!end.ok()) return explained(end);
   return response.state();
 }
 
@@ -259,9 +268,8 @@ StatusOr<v1::Job> Coordinator::watch(const std::string& name, const std::functio
       result.answered = true;
       see(job);
     }
-    const grpc::Status status = reader->Finish();
+    result.end = end_of(stream.context, reader->Finish());
     result.complete = result.answered && has_ended(job.state());
-    result.status = Status(code_of(status), status.error_message());
     return result;
   };
   PENSTOCK_RETURN_IF_ERROR(keep_subscribed(subscribe, away));
@@ -285,9 +293,8 @@ Status Coordinator::logs(const LogSelection& selection, const std::function<void
       result.answered = true;
       if (seen.is_new(line)) see(line);
     }
-    const grpc::Status status = reader->Finish();
-    result.complete = status.ok();
-    result.status = Status(code_of(status), status.error_message());
+    result.end = end_of(stream.context, reader->Finish());
+    result.complete = result.end.ok();
     seen.subscribed_again();
     return result;
   };
@@ -313,13 +320,12 @@ Status Coordinator::keep_subscribed(const std::function<Subscription()>& subscri
       last_answer = clock.now();
     }
     // A stream that ends well before the job has: the coordinator is going down in good order.
-    const StatusCode code = subscription.status.ok() ? StatusCode::kUnavailable : subscription.status.code();
-    const std::string text =
-        subscription.status.ok() ? std::string("it ended the stream") : message(subscription.status);
-    if (!ever_answered || !may_come_back(code) || clock.now() - last_answer > policy_.away_max) {
-      return explained(code, text);
+    const CallEnd end =
+        subscription.end.ok() ? CallEnd{StatusCode::kUnavailable, "it ended the stream"} : subscription.end;
+    if (!ever_answered || !may_come_back(end.code) || clock.now() - last_answer > policy_.away_max) {
+      return explained(end);
     }
-    if (code == StatusCode::kUnavailable && !std::exchange(away_told, true)) away(explained(code, text));
+    if (end.code == StatusCode::kUnavailable && !std::exchange(away_told, true)) away(explained(end));
     if (!pause_unless_stopped()) return cancelled("stopped");
   }
 }

@@ -1,6 +1,7 @@
 // The coordinator as this client sees it: one method a call, errors that say what to do next.
 //
-// Every call carries the caller and a deadline. Unavailable: no coordinator answers at the address.
+// Every call carries the caller and a deadline. Unavailable: no coordinator answers at the address, or it says
+// that it cannot do this now.
 // Streams are subscribed again when their deadline ends or the coordinator restarts, until it has been away
 // for `StreamPolicy::away_max`.
 //
@@ -24,6 +25,18 @@ namespace penstock::client {
 // --coordinator, else PENSTOCK_COORDINATOR, else 127.0.0.1:7070.
 inline constexpr const char* kDefaultCoordinator = "127.0.0.1:7070";
 std::string coordinator_address(const std::string& from_command_line);
+
+// Whether the coordinator may come back from this; any other failure of a call is final.
+bool may_come_back(StatusCode code);
+
+// How a call ended, and whether the coordinator said so itself: otherwise the way to it failed.
+struct CallEnd {
+  StatusCode code = StatusCode::kOk;
+  std::string text;
+  bool by_coordinator = false;
+
+  bool ok() const { return code == StatusCode::kOk; }
+};
 
 struct StreamPolicy {
   Duration away_max = 30s;  // a coordinator that has answered before may be away this long
@@ -75,14 +88,14 @@ class Coordinator {
   struct Stubs;
   class RunningStream;
   struct Subscription {
-    Status status;          // how it ended
+    CallEnd end;
     bool answered = false;  // it brought at least one message
     bool complete = false;  // it brought all that there is
   };
   Coordinator(std::string address, const StreamPolicy& policy);
 
   // The status with the reason in the user's words and what to do next.
-  Status explained(StatusCode code, const std::string& message) const;
+  Status explained(const CallEnd& end) const;
   Status keep_subscribed(const std::function<Subscription()>& subscribe,
                          const std::function<void(const Status&)>& away);
   bool pause_unless_stopped();

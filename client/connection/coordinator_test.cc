@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -112,7 +113,37 @@ TEST_F(CoordinatorTest, a_refused_job_is_sent_once_and_keeps_its_reasons) {
 }
 
 TEST_F(CoordinatorTest, an_unknown_job_is_not_found) {
-  EXPECT_EQ(coordinator_->job("b").status().code(), StatusCode::kNotFound);
+  const Status status = coordinator_->job("b").status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(message(status), "job b: no such job; see `penstock get jobs`");
+}
+
+TEST_F(CoordinatorTest, a_coordinator_that_cannot_do_it_now_is_heard_and_not_taken_for_absent) {
+  // Else a full disk would read as "no coordinator answers".
+  jobs_.on_submit = [](const v1::SubmitRequest&, v1::SubmitResponse*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "store: the disk is full: 3 bytes left");
+  };
+  const Status status = coordinator_->submit({.spec_yaml = "name: a"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(message(status),
+            "the coordinator at " + coordinator_->address() + ": store: the disk is full: 3 bytes left");
+}
+
+TEST_F(CoordinatorTest, a_user_without_a_name_is_known_by_number) {
+  // In a container USER is often unset; a coordinator that others can reach refuses "anonymous".
+  const char* user = std::getenv("USER");
+  const std::string before = user == nullptr ? "" : user;
+  unsetenv("USER");
+  unsetenv("PENSTOCK_PRINCIPAL");
+  const std::unique_ptr<Coordinator> nameless = *Coordinator::at(coordinator_->address(), kQuick);
+  if (!before.empty()) setenv("USER", before.c_str(), 1);
+  std::string principal;
+  jobs_.on_submit = [&](const v1::SubmitRequest& request, v1::SubmitResponse*) {
+    principal = request.caller().principal();
+    return grpc::Status::OK;
+  };
+  EXPECT_TRUE(nameless->submit({.spec_yaml = "name: a"}).ok());
+  EXPECT_EQ(principal, "uid-" + std::to_string(getuid()));
 }
 
 TEST_F(CoordinatorTest, a_watch_that_breaks_is_subscribed_again_until_the_job_has_ended) {
