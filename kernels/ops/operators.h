@@ -3,7 +3,8 @@
 // Shapes: tokens T = sequences x sequence_length, row-major, sequence after sequence. All tensors are dense.
 // Numerics: the same inputs give the same bits for any number of compute threads and any split of the model;
 // reductions over tokens use a fixed partition; weight gradients are added to what is there, in call order.
-// Thread: one caller at a time.
+// Errors: at the first use of a shape std::runtime_error where the host has no memory for its scratch, or the
+// library no kernel; never later. Thread: one caller at a time.
 #pragma once
 
 #include <memory>
@@ -26,9 +27,9 @@ struct AdamWStep {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0;     // decoupled; 0 for parameters that are not decayed
-  double gradient_scale = 1;   // clipping coefficient
-  int64_t step = 1;            // counted from 1, for bias correction
+  double weight_decay = 0;    // decoupled; 0 for parameters that are not decayed
+  double gradient_scale = 1;  // clipping coefficient
+  int64_t step = 1;           // counted from 1, for bias correction
 };
 
 class Operators {
@@ -38,13 +39,16 @@ class Operators {
   // output[t] = table[tokens[t]].  tokens [T] i32, table [vocab, hidden], output [T, hidden].
   virtual void embedding(TensorView tokens, TensorView table, TensorView output) = 0;
   // table_gradient[tokens[t]] += output_gradient[t], in token order.
-  virtual void embedding_backward(TensorView tokens, TensorView output_gradient, TensorView table_gradient) = 0;
+  virtual void embedding_backward(TensorView tokens, TensorView output_gradient,
+                                  TensorView table_gradient) = 0;
 
   // output = x / rms(x) * weight.  x, output [T, hidden], weight [hidden], inverse_rms [T] (saved).
-  virtual void rms_norm(TensorView x, TensorView weight, double epsilon, TensorView output, TensorView inverse_rms) = 0;
+  virtual void rms_norm(TensorView x, TensorView weight, double epsilon, TensorView output,
+                        TensorView inverse_rms) = 0;
   // x_gradient [T, hidden] is written (not added to); weight_gradient [hidden] is added to.
-  virtual void rms_norm_backward(TensorView x, TensorView weight, TensorView inverse_rms, TensorView output_gradient,
-                                 TensorView x_gradient, TensorView weight_gradient) = 0;
+  virtual void rms_norm_backward(TensorView x, TensorView weight, TensorView inverse_rms,
+                                 TensorView output_gradient, TensorView x_gradient,
+                                 TensorView weight_gradient) = 0;
 
   // output = x weight^T.  x [T, in], weight [out, in], output [T, out].
   virtual void linear(TensorView x, TensorView weight, TensorView output) = 0;
@@ -53,12 +57,14 @@ class Operators {
   virtual void linear_input_gradient(TensorView output_gradient, TensorView weight, TensorView x_gradient,
                                      Accumulate accumulate) = 0;
   // weight_gradient += output_gradient^T x.
-  virtual void linear_weight_gradient(TensorView output_gradient, TensorView x, TensorView weight_gradient) = 0;
+  virtual void linear_weight_gradient(TensorView output_gradient, TensorView x,
+                                      TensorView weight_gradient) = 0;
 
   // Rotates [T, heads x head_size] in place by the position of each token in its sequence, as Hugging Face does
   // (halves, not pairs). The backward is the rotation by the negative angle.
   virtual void rope(TensorView x, int64_t sequence_length, int64_t head_size, double theta) = 0;
-  virtual void rope_backward(TensorView x_gradient, int64_t sequence_length, int64_t head_size, double theta) = 0;
+  virtual void rope_backward(TensorView x_gradient, int64_t sequence_length, int64_t head_size,
+                             double theta) = 0;
 
   // Causal grouped-query attention, scale 1/sqrt(head_size).  query [T, query_heads x head_size],
   // key, value [T, key_value_heads x head_size], output as query, log_sum_exp [sequences x query_heads x
@@ -66,14 +72,15 @@ class Operators {
   virtual void attention(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
                          TensorView output, TensorView log_sum_exp) = 0;
   // Writes the three gradients.
-  virtual void attention_backward(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
-                                  TensorView output, TensorView log_sum_exp, TensorView output_gradient,
-                                  TensorView query_gradient, TensorView key_gradient, TensorView value_gradient) = 0;
+  virtual void attention_backward(const AttentionShape& shape, TensorView query, TensorView key,
+                                  TensorView value, TensorView output, TensorView log_sum_exp,
+                                  TensorView output_gradient, TensorView query_gradient,
+                                  TensorView key_gradient, TensorView value_gradient) = 0;
 
   // output = silu(gate) * up, all [T, intermediate].
   virtual void swiglu(TensorView gate, TensorView up, TensorView output) = 0;
-  virtual void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient, TensorView gate_gradient,
-                               TensorView up_gradient) = 0;
+  virtual void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient,
+                               TensorView gate_gradient, TensorView up_gradient) = 0;
 
   // output = a + b; output may be a or b.
   virtual void add(TensorView a, TensorView b, TensorView output) = 0;
@@ -89,8 +96,8 @@ class Operators {
   // Sum of squares in float64, in a fixed order that depends on the element count alone.
   virtual double sum_of_squares(TensorView x) = 0;
   // One AdamW update with decoupled decay, all f32 of one shape.
-  virtual void adamw(TensorView parameter, TensorView gradient, TensorView first_moment, TensorView second_moment,
-                     const AdamWStep& step) = 0;
+  virtual void adamw(TensorView parameter, TensorView gradient, TensorView first_moment,
+                     TensorView second_moment, const AdamWStep& step) = 0;
   virtual void fill(TensorView x, float value) = 0;
   virtual void copy(TensorView source, TensorView target) = 0;
 };

@@ -14,9 +14,12 @@ enum class DataType : uint8_t { Float32, BFloat16, Int32 };
 
 constexpr int64_t size_bytes(DataType type) {
   switch (type) {
-    case DataType::Float32: return 4;
-    case DataType::BFloat16: return 2;
-    case DataType::Int32: return 4;
+    case DataType::Float32:
+      return 4;
+    case DataType::BFloat16:
+      return 2;
+    case DataType::Int32:
+      return 4;
   }
   return 0;
 }

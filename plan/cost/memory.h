@@ -5,18 +5,15 @@
 //   parameters   4 bytes for each element of the rank's parameters: the FP32 master weights
 //   gradients    the same again: weight gradients accumulate in FP32 (numerics contract)
 //   optimizer    twice the same: AdamW's first and second moments
-//   activations  sum over stages of slots x slot, slots = H_s of the lowered program, slot = what the stage's
-//   forward
-//                keeps for its backward:
+//   activations  sum over stages of slots x slot: slots = H_s of the lowered program, slot = what the stage's
+//                forward keeps for its backward:
 //                  embedding  tokens [T]
 //                  block      x [T,H], 1/rms [T], q [T,A*D], k [T,K*D], v [T,K*D], attention [T,A*D],
-//                  log-sum-exp [T*A],
-//                             x + attention [T,H], 1/rms [T], gate [T,I], up [T,I]; norms and the SwiGLU
-//                             product are computed again in the backward
+//                             log-sum-exp [T*A], x + attention [T,H], 1/rms [T], gate [T,I], up [T,I];
+//                             norms and the SwiGLU product are computed again in the backward
 //                  head       x [T,H], 1/rms [T], targets [T], log-sum-exp [T]: logits exist in chunks only
 //   boundary     one tensor [T,H] for each receive slot at a link's target, each send slot at its source and
-//   each
-//                hand-off slot
+//                each hand-off slot
 // Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer
 // Models" (Korthikanti et al., 2022) does, for this block and without its dropout masks; H_s in place of its
 // number of stages in flight, since the schedule says it exactly. Not predicted yet: workspace, transport and

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/ieee_math.h"
+
 namespace penstock::worker {
 namespace {
 
@@ -13,17 +15,6 @@ double polynomial(const std::array<double, N>& coefficients, double x) {
   double sum = 0;
   for (size_t i = N; i-- > 0;) sum = sum * x + coefficients[i];
   return sum;
-}
-
-// log of x in (0, 1], by x = 2^e m and the series of artanh((m - 1) / (m + 1)): within 2 units of the last
-// place.
-double natural_log(double x) {
-  int exponent = 0;
-  const double mantissa = 2 * std::frexp(x, &exponent);  // in [1, 2); exact
-  const double z = (mantissa - 1) / (mantissa + 1);      // below 1/3
-  double sum = 0;
-  for (int k = 33; k >= 1; k -= 2) sum = sum * (z * z) + 1.0 / k;
-  return (exponent - 1) * 0.69314718055994530942 + 2 * z * sum;
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "worker/optimizer/learning_rate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "base/check.h"
+#include "base/ieee_math.h"
 
 namespace penstock::worker {
 
@@ -20,7 +20,7 @@ double learning_rate(StepIndex step, const plan::TrainSpec& train) {
   const auto decaying = static_cast<double>(train.steps - schedule.warmup_steps);
   const double progress = std::min(1.0, static_cast<double>(updates - schedule.warmup_steps) / decaying);
   const double lowest = peak * schedule.min_ratio;
-  return lowest + (peak - lowest) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  return lowest + (peak - lowest) * 0.5 * (1 + cosine(std::numbers::pi * progress));
 }
 
 }  // namespace penstock::worker

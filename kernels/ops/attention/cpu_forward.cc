@@ -1,3 +1,4 @@
+#include "base/ieee_math.h"
 #include "kernels/ops/attention/contract.h"
 #include "kernels/ops/attention/cpu.h"
 

@@ -1,5 +1,7 @@
 #include "kernels/ops/cpu/context.h"
 
+#include <stdexcept>
+
 #include "base/check.h"
 
 namespace penstock::kernels::cpu {
@@ -9,7 +11,7 @@ float* Scratch::reserve(int64_t floats) {
   if (bytes > slab_.bytes()) {
     slab_ = Slab();
     StatusOr<Slab> grown = Slab::allocate(bytes, "scratch memory of an operation");
-    PENSTOCK_CHECK(grown.ok(), "{}", grown.status().ToString());
+    if (!grown.ok()) throw std::runtime_error(message(grown.status()));
     slab_ = *std::move(grown);
   }
   return data();

@@ -1,7 +1,7 @@
 // What every CPU operation works with: the compute threads, scratch memory and cached matrix products.
 //
 // Limits: scratch grows to the largest shape seen and stays; nothing is allocated after the first use of a
-// shape. Thread: reserve_*() and product() are for the caller of the operation; thread_scratch(),
+// shape. Errors: no memory throws std::runtime_error, with the bytes asked for. Thread: reserve_*() and product() are for the caller of the operation; thread_scratch(),
 // made_product() and MatrixProduct::run for the pieces of a parallel_for.
 #pragma once
 

@@ -189,7 +189,4 @@ void vectorised(const Body& body) {
   }
 }
 
-// Natural logarithm of x > 0, of IEEE operations alone.
-double natural_log(double x);
-
 }  // namespace penstock::kernels::cpu

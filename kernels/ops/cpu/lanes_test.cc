@@ -68,20 +68,5 @@ TEST(Lanes, every_instruction_set_gives_the_same_bits) {
   }
 }
 
-TEST(Lanes, natural_log_is_that_of_the_library) {
-  std::mt19937_64 engine(5);
-  std::uniform_real_distribution<double> exponent(-300, 300);
-  for (int i = 0; i < 20000; ++i) {
-    const double x = std::pow(10, exponent(engine));
-    EXPECT_NEAR(natural_log(x), std::log(x), 1e-15 * std::max(1.0, std::abs(std::log(x)))) << x;
-  }
-  for (double x : {1.0, std::nextafter(1.0, 0), std::nextafter(1.0, 2), 2.0, 0.5, M_SQRT1_2, M_SQRT2}) {
-    EXPECT_NEAR(natural_log(x), std::log(x), 2e-16) << x;
-  }
-  EXPECT_EQ(natural_log(0), -INFINITY);
-  EXPECT_EQ(natural_log(INFINITY), INFINITY);
-  EXPECT_TRUE(std::isnan(natural_log(-1)) && std::isnan(natural_log(NAN)));
-}
-
 }  // namespace
 }  // namespace penstock::kernels::cpu

@@ -1,8 +1,11 @@
 #include "kernels/ops/cpu/matrix_product.h"
 
 #include <array>
+#include <atomic>
+#include <stdexcept>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "kernels/device/compute_threads.h"
 
 namespace penstock::kernels::cpu {
@@ -62,6 +65,16 @@ const char* name(dnnl::cpu_isa set) {
   return "unknown";
 }
 
+// Set once oneDNN has chosen another kernel than this CPU's row-invariant ones.
+std::atomic<bool> other_kernels{false};
+
+void note_kernel(const ProductShape& shape, const std::string& kernel) {
+  if (!has_row_invariant_products() || kernel.starts_with("brg")) return;
+  other_kernels = true;
+  log::warning("product {}: oneDNN chose the kernel {}, whose rows may depend on how many there are",
+               name(shape), kernel);
+}
+
 }  // namespace
 
 MatrixProductThreads::MatrixProductThreads(int threads)
@@ -74,7 +87,7 @@ void MatrixProductThreads::reserve_scratch(int64_t bytes) {
     if (bytes <= scratch.bytes()) continue;
     scratch = Slab();
     StatusOr<Slab> grown = Slab::allocate(bytes, "scratch memory of a matrix product");
-    PENSTOCK_CHECK(grown.ok(), "{}", grown.status().ToString());
+    if (!grown.ok()) throw std::runtime_error(message(grown.status()));
     scratch = *std::move(grown);
   }
 }
@@ -86,11 +99,10 @@ MatrixProduct::MatrixProduct(const ProductShape& shape, MatrixProductThreads& th
     description = make_product(shape, threads.engine());
     product_ = dnnl::matmul(description);
   } catch (const dnnl::error& problem) {
-    PENSTOCK_CHECK(false, "oneDNN cannot make the product {}: {}", name(shape), problem.what());
+    throw std::runtime_error(
+        fmt::format("oneDNN cannot make the product {}: {}", name(shape), problem.what()));
   }
-  const std::string kernel = description.impl_info_str();
-  PENSTOCK_CHECK(!has_row_invariant_products() || kernel.starts_with("brg"),
-                 "product {} needs a brg kernel, oneDNN chose {}", name(shape), kernel);
+  note_kernel(shape, description.impl_info_str());
   threads.reserve_scratch(static_cast<int64_t>(description.scratchpad_desc().get_size()));
   const dnnl::engine& engine = threads.engine();
   for (int i = 0; i < threads.threads(); ++i) {
@@ -126,9 +138,10 @@ bool has_row_invariant_products() {
 
 std::string matrix_product_fingerprint() {
   const dnnl_version_t* version = dnnl_version();
-  return fmt::format("oneDNN {}.{}.{} {}{}", version->major, version->minor, version->patch,
-                     name(dnnl::get_effective_cpu_isa()),
-                     has_row_invariant_products() ? "" : ", products without row-invariant kernels");
+  return fmt::format(
+      "oneDNN {}.{}.{} {}{}", version->major, version->minor, version->patch,
+      name(dnnl::get_effective_cpu_isa()),
+      has_row_invariant_products() && !other_kernels ? "" : ", products without row-invariant kernels");
 }
 
 }  // namespace penstock::kernels::cpu

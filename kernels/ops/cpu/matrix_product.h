@@ -1,8 +1,10 @@
 // One float32 matrix product of a fixed shape by oneDNN, on one thread.
 //
-// Numerics: the kernel is chosen by the shape when the product is made. With AVX-512 it must be a "brg"
-// kernel, whose rows have the same bits however many of them a call computes; operands are dense because any
-// other stride silently selects another kernel with other bits. Limits: scratch is the caller's (oneDNN's
+// Numerics: the kernel is chosen by the shape when the product is made, so that the same cut gives the same bits
+// on every such CPU. With AVX-512 it is a "brg" kernel, whose rows have the same bits however many of them a
+// call computes; where oneDNN chooses another, the log and from then on the fingerprint say so. Operands are
+// dense because any other stride silently selects another kernel with other bits. Errors: what the shape and not
+// the program is to blame for, as no memory, throws std::runtime_error when the product is made. Limits: scratch is the caller's (oneDNN's
 // user mode) and is sized when a product is made; run() makes nothing.
 #pragma once
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/ieee_math.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/partition.h"
