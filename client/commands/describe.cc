@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "base/clock.h"
 #include "client/commands/commands.h"
@@ -17,13 +18,14 @@ StatusOr<std::string> description(Coordinator& coordinator, const DescribeOption
     return describe_job(job, now);
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, coordinator.workers());
-  const auto found = std::find_if(workers.begin(), workers.end(),
-                                  [&](const v1::Worker& worker) { return worker.name() == options.name; });
-  if (found == workers.end()) {
+  std::vector<v1::Worker> devices;
+  std::copy_if(workers.begin(), workers.end(), std::back_inserter(devices),
+               [&](const v1::Worker& device) { return device.name() == options.name; });
+  if (devices.empty()) {
     return not_found("worker {}: the coordinator knows no such worker; see `penstock get workers`",
                      options.name);
   }
-  return describe_worker(*found, now);
+  return describe_worker(devices, now);
 }
 
 }  // namespace

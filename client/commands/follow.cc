@@ -6,13 +6,14 @@
 
 namespace penstock::client {
 
-StatusOr<v1::Job> follow(Coordinator& coordinator, const std::string& name, FILE* stream) {
+StatusOr<v1::Job> follow(Coordinator& coordinator, const std::string& name, FILE* stream,
+                         v1::Job* last_seen) {
   const SystemClock clock;
   ProgressPrinter printer(progress_style(stream));
   const auto see = [&](const v1::Job& job) {
-    const std::string text = printer.next(job, clock.now());
-    std::fwrite(text.data(), 1, text.size(), stream);
-    std::fflush(stream);
+    if (last_seen != nullptr) *last_seen = job;
+    // Progress is the result of `watch` only; beside a result it may get lost.
+    if (!print_on(stream, printer.next(job, clock.now())) && stream == stdout) coordinator.stop();
   };
   const auto away = [](const Status& status) { say("penstock: " + message(status) + "; trying again"); };
   return coordinator.watch(name, see, away);

@@ -9,8 +9,10 @@
 
 namespace penstock::client {
 
-// Draws on `stream` (see ProgressPrinter). Returns the job as it ended.
-StatusOr<v1::Job> follow(Coordinator& coordinator, const std::string& name, FILE* stream);
+// Draws on `stream` (see ProgressPrinter). Returns the job as it ended; `last_seen` is kept up to date on the
+// way there. Cancelled after Coordinator::stop(), and when `stream` is stdout and cannot be written.
+StatusOr<v1::Job> follow(Coordinator& coordinator, const std::string& name, FILE* stream,
+                         v1::Job* last_seen = nullptr);
 
 // Connects, or says why not.
 StatusOr<std::unique_ptr<Coordinator>> connect(const std::string& from_command_line);

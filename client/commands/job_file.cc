@@ -5,42 +5,58 @@
 
 #include "base/text.h"
 #include "client/commands/terminal.h"
+#include "plan/render/human.h"
+#include "plan/spec/limits.h"
 
 namespace penstock::client {
 namespace {
 
-constexpr size_t kJobFileBytesMax = size_t{1} << 20;
-
-// Problems come a line each; they stand set in under the file that they are about.
-Status under_path(const Status& status, const std::string& path) {
-  std::string text = path + " is refused:";
-  for (const std::string& line : split_on(message(status), '\n')) {
-    if (!trim(line).empty()) text += "\n  " + line;
-  }
-  return Status(status.code(), text);
-}
-
-}  // namespace
-
-StatusOr<JobFile> read_job_file(const std::string& path) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, read_file(path, kJobFileBytesMax));
-  // Checked as written first, so that a message names the paths that the user wrote.
-  if (const StatusOr<plan::JobSpec> written = plan::parse_job_spec(text); !written.ok()) {
-    return under_path(written.status(), path);
-  }
+StatusOr<JobFile> checked(const std::string& text, const std::string& path) {
+  // As written first, so that a message names the paths that the user wrote.
+  PENSTOCK_RETURN_IF_ERROR(plan::parse_job_spec(text).status());
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
-  if (failure) return unavailable("{}: {}", path, failure.message());
+  if (failure) return unavailable("its folder: {}", failure.message());
   JobFile file;
   PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(text, absolute.parent_path().string()));
   PENSTOCK_ASSIGN_OR_RETURN(file.spec, plan::parse_job_spec(file.yaml));
   return file;
 }
 
+}  // namespace
+
+StatusOr<JobFile> read_job_file(const std::string& path) {
+  const StatusOr<std::string> text = read_file(path, plan::kLargestJobFileBytes);
+  if (!text.ok()) return invalid_argument("{}", message(text.status()));
+  StatusOr<JobFile> file = checked(*text, path);
+  if (!file.ok()) return refused(path, file.status());
+  return file;
+}
+
+Status refused(const std::string& path, const Status& problems) {
+  // They come a line each, and stand set in under the file that they are about.
+  std::string text = path + " is refused:";
+  for (const std::string& line : split_on(message(problems), '\n')) {
+    if (!trim(line).empty()) text += "\n  " + line;
+  }
+  return Status(StatusCode::kInvalidArgument, text);
+}
+
+Status not_submitted(const std::string& path, const JobFile& file, const Status& end) {
+  if (end.code() == StatusCode::kInvalidArgument) return refused(path, end);
+  if (end.code() != StatusCode::kDeadlineExceeded) return end;
+  return deadline_exceeded(
+      "{}; the job may have been accepted all the same: look for {} in `penstock get jobs` before you submit it "
+      "again",
+      message(end), file.spec.name);
+}
+
 std::string shape_text(const plan::JobSpec& spec) {
-  std::string text = fmt::format("  schedule {}: {} ranks, {} stages, {} microbatches of {} tokens\n",
-                                 spec.parallel.schedule, spec.ranks(), spec.stages(), spec.microbatches(),
-                                 spec.tokens_per_microbatch());
+  using plan::counted;
+  std::string text =
+      fmt::format("  schedule {}: {}, {}, {} of {}\n", spec.parallel.schedule, counted(spec.ranks(), "rank"),
+                  counted(spec.stages(), "stage"), counted(spec.microbatches(), "microbatch"),
+                  counted(spec.tokens_per_microbatch(), "token"));
   for (size_t stage = 0; stage < spec.parallel.split.size(); ++stage) {
     std::vector<std::string> items;
     for (const plan::Item& item : spec.parallel.split[stage]) items.push_back(plan::to_string(item));

@@ -13,8 +13,16 @@ struct JobFile {
   plan::JobSpec spec;  // what it says
 };
 
-// InvalidArgument with every problem, a line each, under the path; NotFound when there is no such file.
+// InvalidArgument, with every problem as refused() words it, or with why the file cannot be read: it is a
+// regular file of at most plan::kLargestJobFileBytes.
 StatusOr<JobFile> read_job_file(const std::string& path);
+
+// "PATH is refused:" and the problems, a line each. What the coordinator refuses is worded like what is refused
+// here.
+Status refused(const std::string& path, const Status& problems);
+
+// Why a job was not submitted, from how the call ended; a call without an answer may have queued it.
+Status not_submitted(const std::string& path, const JobFile& file, const Status& end);
 
 // What submit prints about the shape of a job: ranks, stages, microbatches, the split and the notes.
 std::string shape_text(const plan::JobSpec& spec);

@@ -1,5 +1,6 @@
 #include "client/commands/schedule_text.h"
 
+#include "plan/render/human.h"
 #include "plan/render/table.h"
 
 namespace penstock::client {
@@ -15,8 +16,10 @@ std::string percent(double fraction) {
 std::string heading(const ScheduleReport& report) {
   const plan::ComputeProgram& program = report.program;
   const bool aligned = report.simulation.timeline == plan::Timeline::Aligned;
-  return fmt::format("{}: {} ranks, {} stages, {} microbatches; {} timeline\n", program.schedule,
-                     program.ranks, program.stages(), program.microbatches, aligned ? "aligned" : "earliest");
+  using plan::counted;
+  return fmt::format("{}: {}, {}, {}; {} timeline\n", program.schedule, counted(program.ranks, "rank"),
+                     counted(program.stages(), "stage"), counted(program.microbatches, "microbatch"),
+                     aligned ? "aligned" : "earliest");
 }
 
 std::string figures(const ScheduleReport& report) {

@@ -1,6 +1,8 @@
 #include "client/commands/terminal.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,8 +11,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <vector>
 
+#include "base/file_descriptor.h"
+#include "base/text.h"
 #include "client/present/job_words.h"
 
 namespace penstock::client {
@@ -19,6 +23,11 @@ namespace {
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+const char* kind_of(const struct stat& about) {
+  if (S_ISDIR(about.st_mode)) return "a directory";
+  return S_ISFIFO(about.st_mode) ? "a pipe" : "a device or socket";
 }
 
 constexpr int kColumnsWithoutTerminal = 100;
@@ -65,13 +74,27 @@ ProgressStyle progress_style(FILE* stream) {
   return style;
 }
 
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+bool print_on(FILE* stream, const std::string& text) {
+  if (std::ferror(stream) != 0) return false;
+  errno = 0;
+  const bool taken = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
+  if (taken && std::fflush(stream) == 0) return true;
+  if (errno != EPIPE) say(fmt::format("penstock: cannot write: {}", std::strerror(errno)));
+  return false;
 }
 
-void say(const std::string& line) {
-  std::fprintf(stderr, "%s\n", line.c_str());
+bool print(const std::string& text) {
+  return print_on(stdout, text);
+}
+
+bool output_written() {
+  return print("");
+}
+
+void say(const std::string& text) {
+  std::string lines;
+  for (const std::string& line : split_on(text, '\n')) lines += plan::printable(line) + "\n";
+  std::fwrite(lines.data(), 1, lines.size(), stderr);
   std::fflush(stderr);
 }
 
@@ -83,17 +106,24 @@ int report_error(const Status& status) {
 }
 
 StatusOr<std::string> read_file(const std::string& path, size_t bytes_max) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return not_found("{}: cannot open it: {}", path, std::strerror(errno));
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file.is_open()) return not_found("{}: cannot open it: {}", path, std::strerror(errno));
+  struct stat about {};
+  if (fstat(file.get(), &about) != 0)
+    return unavailable("{}: cannot read it: {}", path, std::strerror(errno));
+  if (!S_ISREG(about.st_mode))
+    return invalid_argument("{}: expected a regular file, found {}", path, kind_of(about));
   std::string text;
-  char buffer[64 << 10];
-  while (file.read(buffer, sizeof(buffer)) || file.gcount() > 0) {
-    text.append(buffer, static_cast<size_t>(file.gcount()));
+  std::vector<char> buffer(64 << 10);
+  while (true) {
+    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return unavailable("{}: cannot read it: {}", path, std::strerror(errno));
+    if (count == 0) return text;
+    text.append(buffer.data(), static_cast<size_t>(count));
     if (text.size() > bytes_max)
       return out_of_range("{}: expected at most {} bytes, found more", path, bytes_max);
   }
-  if (file.bad()) return unavailable("{}: cannot read it: {}", path, std::strerror(errno));
-  return text;
 }
 
 }  // namespace penstock::client

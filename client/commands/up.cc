@@ -90,14 +90,20 @@ StatusOr<v1::Job> cancel_and_wait(Coordinator& coordinator, const std::string& n
   }
 }
 
-// Submits, follows and returns the job as it ended, losses included.
-StatusOr<v1::Job> run_job(const JobFile& file, Coordinator& coordinator, InterruptWatcher& interrupts) {
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::SubmitResponse submitted, coordinator.submit({.spec_yaml = file.yaml}));
+// Submits, follows and returns the job as it ended, losses included. `last_seen` has a name once the job is
+// submitted.
+StatusOr<v1::Job> run_job(const UpOptions& options, const JobFile& file, Coordinator& coordinator,
+                          InterruptWatcher& interrupts, v1::Job& last_seen) {
+  const StatusOr<v1::SubmitResponse> answer = coordinator.submit({.spec_yaml = file.yaml});
+  if (!answer.ok()) return not_submitted(options.run, file, answer.status());
+  const v1::SubmitResponse& submitted = *answer;
+  last_seen.set_name(submitted.name());
+  last_seen.set_state(v1::JOB_STATE_QUEUED);
   say(fmt::format("job/{} submitted", submitted.name()));
   for (const std::string& note : submitted.notes()) say("  note: " + note);
 
   interrupts.when_interrupted([&] { coordinator.stop(); });
-  StatusOr<v1::Job> job = follow(coordinator, submitted.name(), stderr);
+  StatusOr<v1::Job> job = follow(coordinator, submitted.name(), stderr, &last_seen);
   interrupts.when_interrupted(nullptr);
   if (!job.ok() && interrupts.count() > 0) job = cancel_and_wait(coordinator, submitted.name());
   if (!job.ok()) return job;
@@ -105,7 +111,10 @@ StatusOr<v1::Job> run_job(const JobFile& file, Coordinator& coordinator, Interru
 }
 
 void report_outcome(const UpOptions& options, const LocalService& service, const v1::Job& job) {
-  if (options.output == "json") return print(compact(outcome_json(job)) + "\n");
+  if (options.output == "json") {
+    print(compact(outcome_json(job)) + "\n");
+    return;
+  }
   std::string text = fmt::format("job/{} {}", job.name(), name_of(job.state()));
   if (!job.losses().empty()) {
     text += fmt::format(": loss {:.4f} at the first step, {:.4f} at the last", job.losses(0),
@@ -114,6 +123,16 @@ void report_outcome(const UpOptions& options, const LocalService& service, const
   if (job.state() != v1::JOB_STATE_SUCCEEDED && !job.reason().empty()) text += "\n  reason: " + job.reason();
   text += fmt::format("\n  state and logs: {}\n", service.state());
   print(text);
+}
+
+// A program that reads the one line of `--run -o json` gets one even where no job came to be.
+int report_no_job(const UpOptions& options, const std::string& name, const Status& why) {
+  const int result = report_error(why);
+  if (!options.run.empty() && options.output == "json") {
+    const char* state = result == kExitRefused ? "refused" : "failed";
+    print(compact(no_outcome_json(name, state, message(why))) + "\n");
+  }
+  return result;
 }
 
 // Stays until interrupted, and says which child ended meanwhile.
@@ -127,20 +146,29 @@ int serve(LocalService& service, const InterruptWatcher& interrupts) {
 
 int run_and_report(const UpOptions& options, const JobFile& file, LocalService& service,
                    Coordinator& coordinator, InterruptWatcher& interrupts) {
-  const StatusOr<v1::Job> job = run_job(file, coordinator, interrupts);
+  v1::Job last_seen;
+  const StatusOr<v1::Job> job = run_job(options, file, coordinator, interrupts, last_seen);
   for (const std::string& ended : service.newly_ended()) say("penstock: " + ended);
-  if (!job.ok()) return report_error(job.status());
-  report_outcome(options, service, *job);
-  return exit_code_of(*job);
+  if (job.ok()) {
+    report_outcome(options, service, *job);
+    return exit_code_of(*job);
+  }
+  if (last_seen.name().empty()) return report_no_job(options, file.spec.name, job.status());
+  if (options.output == "json") {
+    last_seen.set_reason(message(job.status()));
+    print(compact(outcome_json(last_seen)) + "\n");
+  }
+  return report_error(job.status());
 }
 
 int serve_or_run(const UpOptions& options, const std::optional<JobFile>& file, LocalService& service,
                  InterruptWatcher& interrupts) {
   // The coordinator does not come back by itself here: what it takes to answer is all the patience there is.
   StatusOr<std::unique_ptr<Coordinator>> coordinator = Coordinator::at(service.address(), {.away_max = 2s});
-  if (!coordinator.ok()) return report_error(coordinator.status());
+  const std::string name = file ? file->spec.name : "";
+  if (!coordinator.ok()) return report_no_job(options, name, coordinator.status());
   if (const Status ready = wait_for_workers(service, **coordinator, interrupts); !ready.ok()) {
-    return report_error(ready);
+    return report_no_job(options, name, ready);
   }
   const std::string where = where_things_are(service, service.worker_names().size());
   if (file) {
@@ -159,7 +187,7 @@ int serve_or_run(const UpOptions& options, const std::optional<JobFile>& file, L
     print(where +
           fmt::format("\nexport PENSTOCK_COORDINATOR={}\n\nCtrl-C stops everything.\n", service.address()));
   }
-  return serve(service, interrupts);
+  return output_written() ? serve(service, interrupts) : kExitFailed;
 }
 
 }  // namespace
@@ -168,12 +196,14 @@ int up(const UpOptions& options) {
   std::optional<JobFile> file;
   if (!options.run.empty()) {
     StatusOr<JobFile> read = read_job_file(options.run);
-    if (!read.ok()) return report_error(read.status());
+    if (!read.ok()) return report_no_job(options, "", read.status());
     file = *std::move(read);
   }
-  if (const Status checked = check(options, file); !checked.ok()) return report_error(checked);
+  const std::string name = file ? file->spec.name : "";
+  if (const Status checked = check(options, file); !checked.ok())
+    return report_no_job(options, name, checked);
   const StatusOr<std::string> binaries = folder_of_this_program();
-  if (!binaries.ok()) return report_error(binaries.status());
+  if (!binaries.ok()) return report_no_job(options, name, binaries.status());
 
   InterruptWatcher interrupts;
   StatusOr<LocalService> service =
@@ -183,7 +213,7 @@ int up(const UpOptions& options) {
                            .coordinator_port = options.coordinator_port,
                            .threads = options.threads},
                           interrupts);
-  if (!service.ok()) return report_error(service.status());
+  if (!service.ok()) return report_no_job(options, name, service.status());
   const int result = serve_or_run(options, file, *service, interrupts);
   if (const Status stopped = service->stop(interrupts); !stopped.ok()) say("penstock: " + message(stopped));
   return result;

@@ -9,6 +9,7 @@ int watch(const JobOptions& options) {
   StatusOr<std::unique_ptr<Coordinator>> coordinator = connect(options.connection.coordinator);
   if (!coordinator.ok()) return report_error(coordinator.status());
   const StatusOr<v1::Job> job = follow(**coordinator, options.name, stdout);
+  if (!output_written()) return kExitFailed;
   return job.ok() ? exit_code_of(*job) : report_error(job.status());
 }
 

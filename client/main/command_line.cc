@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <functional>
@@ -12,11 +13,13 @@
 
 #include "base/text.h"
 #include "client/commands/commands.h"
+#include "client/commands/terminal.h"
 #include "client/main/help.h"
 
 namespace penstock::client {
 namespace {
 
+constexpr int kExitUnwritten = 1;  // what was printed has not arrived
 constexpr int kExitUsage = 2;
 
 // A command's options live as long as the parser that fills them in; its result is read once it has run.
@@ -33,6 +36,20 @@ CLI::App* add_command(CLI::App& app, const Help& help, Result& result, int (*run
   return command;
 }
 
+// A value that is offered, or one that a later piece brings: that one is known, so that the command refuses it by
+// name, but not offered.
+CLI::Validator one_of(const std::vector<std::string>& offered, const std::vector<std::string>& later = {}) {
+  const auto holds = [](const std::vector<std::string>& words, const std::string& word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  const std::string choice = "{" + join(offered, ",") + "}";
+  return CLI::Validator(
+      [=](std::string& word) {
+        return holds(offered, word) || holds(later, word) ? "" : fmt::format("{} not in {}", word, choice);
+      },
+      choice);
+}
+
 void add_connection(CLI::App& command, ConnectionOptions& options) {
   command
       .add_option("--coordinator", options.coordinator,
@@ -47,8 +64,8 @@ void declare_up(CLI::App& command, UpOptions& options) {
       ->check(CLI::Range(1, 1024));
   command.add_option("--threads", options.threads, "Compute threads of a worker, where the job does not say")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--device", options.device, "What the ranks compute on")
-      ->check(CLI::IsMember({"cpu", "cuda", "emulated"}))
+  command.add_option("--device", options.device, "What the ranks compute on (later: cuda, emulated)")
+      ->check(one_of({"cpu"}, {"cuda", "emulated"}))
       ->capture_default_str();
   command.add_option("--state", options.state, "Folder of the service's state and logs")
       ->type_name("DIR")
@@ -62,7 +79,7 @@ void declare_up(CLI::App& command, UpOptions& options) {
                   "Submit this job file, follow it, stop everything, exit with its result")
       ->type_name("FILE");
   command.add_option("-o,--output", options.output, "text, or json: one line last on stdout")
-      ->check(CLI::IsMember({"text", "json"}))
+      ->check(one_of({"text", "json"}))
       ->capture_default_str();
 }
 
@@ -76,19 +93,17 @@ void declare_submit(CLI::App& command, SubmitOptions& options) {
 void declare_get(CLI::App& command, GetOptions& options) {
   command.add_option("kind", options.kind, "jobs, workers, job NAME or worker NAME")
       ->required()
-      ->check(CLI::IsMember({"jobs", "workers", "job", "worker"}));
+      ->check(one_of({"jobs", "workers", "job", "worker"}));
   command.add_option("name", options.name, "Only this one")->type_name("NAME");
   command.add_option("-o,--output", options.output, "Format")
-      ->check(CLI::IsMember({"table", "wide", "json", "yaml", "name"}))
+      ->check(one_of({"table", "wide", "json", "yaml", "name"}))
       ->capture_default_str();
   command.add_flag("-w,--watch", options.watch, "Go on, and print what changes");
   add_connection(command, options.connection);
 }
 
 void declare_describe(CLI::App& command, DescribeOptions& options) {
-  command.add_option("kind", options.kind, "job or worker")
-      ->required()
-      ->check(CLI::IsMember({"job", "worker"}));
+  command.add_option("kind", options.kind, "job or worker")->required()->check(one_of({"job", "worker"}));
   command.add_option("name", options.name, "Its name")->required()->type_name("NAME");
   add_connection(command, options.connection);
 }
@@ -108,8 +123,8 @@ void declare_logs(CLI::App& command, LogsOptions& options) {
 // Options of `schedule` that are designed and come with later pieces: known, so that they are refused by
 // name.
 constexpr std::array kLaterScheduleOptions = {
-    "--memory-limit",   "--memory-deltas", "--stage-costs",          "--bandwidth",    "--contention",
-    "--search-seconds", "--extra-warmup",  "--bytes-per-activation", "--static-bytes", "--memory-budget"};
+    "--memory-limit", "--memory-deltas",        "--bandwidth",    "--contention",   "--search-seconds",
+    "--extra-warmup", "--bytes-per-activation", "--static-bytes", "--memory-budget"};
 
 void declare_schedule(CLI::App& command, ScheduleOptions& options) {
   command.add_option("name", options.name, "Schedule: " + schedule_names_text() + ", or file:PATH")
@@ -124,14 +139,22 @@ void declare_schedule(CLI::App& command, ScheduleOptions& options) {
                   "F,I,W[,PAIR]: time of a forward, input gradient, weight gradient")
       ->type_name("LIST")
       ->capture_default_str();
+  command
+      .add_option("--stage-costs", options.stage_costs,
+                  "Costs of each stage, in place of --costs (JSON): "
+                  "[{\"forward\": F, \"input_gradient\": I, \"weight_gradient\": W}, ...]")
+      ->type_name("FILE")
+      ->excludes("--costs");
   command.add_option("--latency", options.latency, "Added to every transfer between ranks")
       ->type_name("TIME")
       ->capture_default_str();
   command.add_option("--timeline", options.timeline, "When actions start")
-      ->check(CLI::IsMember({"earliest", "aligned"}))
+      ->check(one_of({"earliest", "aligned"}))
       ->capture_default_str();
-  command.add_option("-o,--output", options.output, "Format: text or json")
-      ->check(CLI::IsMember({"text", "json", "svg", "perfetto", "torch-csv", "torch-csv-comms"}))
+  command
+      .add_option("-o,--output", options.output,
+                  "Format: text or json (later: svg, perfetto, torch-csv, torch-csv-comms)")
+      ->check(one_of({"text", "json"}, {"svg", "perfetto", "torch-csv", "torch-csv-comms"}))
       ->capture_default_str();
   for (const char* name : kLaterScheduleOptions) {
     command
@@ -145,11 +168,11 @@ void declare_verify(CLI::App& command, VerifyOptions& options) {
   command.add_option("file", options.file, "Program, as `penstock schedule -o json` prints it")
       ->required()
       ->type_name("FILE");
-  command.add_option("--format", options.format, "Format of the file")
-      ->check(CLI::IsMember({"auto", "json", "torch-csv", "torch-csv-comms"}))
+  command.add_option("--format", options.format, "Format of the file (later: torch-csv, torch-csv-comms)")
+      ->check(one_of({"auto", "json"}, {"torch-csv", "torch-csv-comms"}))
       ->capture_default_str();
   command.add_option("-o,--output", options.output, "Format of the verdict")
-      ->check(CLI::IsMember({"text", "json"}))
+      ->check(one_of({"text", "json"}))
       ->capture_default_str();
 }
 
@@ -184,9 +207,8 @@ bool is_unknown_command(const CLI::App& app, const std::string& word) {
   return true;
 }
 
-}  // namespace
-
-int run_command_line(int argc, char** argv) {
+// What the parser prints, help above all, goes the same way as what the commands print.
+int run_and_write(int argc, char** argv) {
   CLI::App app("Penstock trains Transformers through a pipeline of workers, as a service.", "penstock");
   app.footer(overview_examples());
   app.set_version_flag("--version", "penstock 0.1.0");
@@ -213,6 +235,13 @@ int run_command_line(int argc, char** argv) {
     return app.exit(failure) == 0 ? 0 : kExitUsage;
   }
   return result;
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  const int result = run_and_write(argc, argv);
+  return output_written() || result != 0 ? result : kExitUnwritten;
 }
 
 }  // namespace penstock::client

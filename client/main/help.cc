@@ -67,6 +67,7 @@ Help help_of_schedule() {
           "  penstock schedule 1f1b -p 4 -m 8\n"
           "  penstock schedule interleaved-1f1b -p 4 -m 8 -s 2 --timeline aligned -o json\n"
           "  penstock schedule gpipe -p 4 -m 8 --costs 1,1.2,0.9 --latency 0.1\n"
+          "  penstock schedule 1f1b -p 4 -m 8 --stage-costs measured.json\n"
           "  penstock schedule file:mine.json             a program of your own\n"};
 }
 

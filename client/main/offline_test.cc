@@ -105,6 +105,19 @@ TEST_F(Offline, two_swapped_actions_are_refused_with_rank_position_action_and_ru
   EXPECT_EQ(penstock("schedule file:swapped.json").exit_code, 2);
 }
 
+TEST_F(Offline, costs_of_each_stage_are_read_from_a_file) {
+  write("costs.json", R"([{"forward": 1, "input_gradient": 2, "weight_gradient": 3},
+                          {"forward": 0.5, "input_gradient": 1.5, "weight_gradient": 2}])");
+  const Ran ran = penstock("schedule naive -p 2 -m 1 --stage-costs costs.json");
+  ASSERT_EQ(ran.exit_code, 0) << ran.error;
+  EXPECT_THAT(ran.out, HasSubstr("makespan        10 "));
+
+  const Ran wrong = penstock("schedule naive -p 3 -m 1 --stage-costs costs.json");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.error, HasSubstr("costs.json: stages: expected 3 entries, one a stage, found 2"));
+  EXPECT_EQ(penstock("schedule naive -p 2 -m 1 --costs 1,1,1 --stage-costs costs.json").exit_code, 2);
+}
+
 TEST_F(Offline, a_file_that_is_no_program_is_invalid_and_named) {
   write("broken.json", "{\"ranks\": 2");
   const Ran broken = penstock("verify broken.json");

@@ -88,6 +88,14 @@ Json outcome_json(const v1::Job& job) {
   return json;
 }
 
+Json no_outcome_json(const std::string& name, const std::string& state, const std::string& reason) {
+  Json json;
+  json["name"] = text_or_null(name);
+  json["state"] = state;
+  json["reason"] = reason;
+  return json;
+}
+
 Json worker_json(const v1::Worker& worker) {
   Json json;
   json["name"] = worker.name();

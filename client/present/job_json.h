@@ -20,6 +20,9 @@ Json job_json(const v1::Job& job);
 // seconds.
 Json outcome_json(const v1::Job& job);
 
+// name (null where it is not known), state and reason: of a job that has no outcome.
+Json no_outcome_json(const std::string& name, const std::string& state, const std::string& reason);
+
 // name, state, pid, executor_pid, device, job, rank; null where there is none.
 Json worker_json(const v1::Worker& worker);
 

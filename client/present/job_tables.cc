@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/check.h"
 #include "client/present/job_words.h"
 #include "plan/render/glyphs.h"
 #include "plan/render/human.h"
@@ -14,6 +15,7 @@ namespace {
 
 using plan::Table;
 constexpr auto kRight = Table::Align::Right;
+constexpr int kReasonMax = 80;  // in a table; the description has all of it
 
 std::string age(int64_t unix_ms, int64_t now_unix_ms) {
   return unix_ms <= 0 ? "" : plan::human_duration(std::floor(seconds_since(unix_ms, now_unix_ms)));
@@ -24,7 +26,7 @@ std::string step_text(const v1::Job& job) {
 }
 
 std::string milliseconds(bool known, double value) {
-  return known ? fmt::format("{:.2f}", value) : "";
+  return known ? plan::bounded_decimal(value, 2) : "";
 }
 std::string bytes(bool known, int64_t value) {
   return known ? plan::human_bytes(value) : "";
@@ -66,13 +68,14 @@ Table stage_table(const v1::Job& job) {
                {"PEAK", kRight},
                {"PREDICTED", kRight}});
   for (const v1::StageStatus& stage : job.stages()) {
-    table.add_row({fmt::format("{}", stage.stage()), fmt::format("{}", stage.rank()), stage.worker(),
-                   layers_text(stage), milliseconds(stage.has_forward_ms(), stage.forward_ms()),
-                   milliseconds(stage.has_backward_ms(), stage.backward_ms()),
-                   milliseconds(stage.has_wait_ms(), stage.wait_ms()),
-                   stage.has_busy_fraction() ? fmt::format("{:.0f}%", 100 * stage.busy_fraction()) : "",
-                   slots(stage), bytes(stage.has_memory_peak_bytes(), stage.memory_peak_bytes()),
-                   bytes(stage.has_memory_predicted_bytes(), stage.memory_predicted_bytes())});
+    table.add_row(
+        {fmt::format("{}", stage.stage()), fmt::format("{}", stage.rank()), stage.worker(),
+         layers_text(stage), milliseconds(stage.has_forward_ms(), stage.forward_ms()),
+         milliseconds(stage.has_backward_ms(), stage.backward_ms()),
+         milliseconds(stage.has_wait_ms(), stage.wait_ms()),
+         stage.has_busy_fraction() ? plan::bounded_decimal(100 * stage.busy_fraction(), 0) + "%" : "",
+         slots(stage), bytes(stage.has_memory_peak_bytes(), stage.memory_peak_bytes()),
+         bytes(stage.has_memory_predicted_bytes(), stage.memory_predicted_bytes())});
   }
   return table;
 }
@@ -85,11 +88,30 @@ Table event_table(const v1::Job& job, int64_t now_unix_ms) {
   return table;
 }
 
+// Rank and job of a worker's device; both empty when it is free.
+std::string rank_text(const v1::Worker& device) {
+  return device.job().empty() ? "" : fmt::format("{}", device.rank());
+}
+
+std::string executor_text(const v1::Worker& device) {
+  return device.executor_pid() > 0 ? fmt::format("{}", device.executor_pid()) : "";
+}
+
+Table device_table(std::span<const v1::Worker> devices, int64_t now_unix_ms) {
+  Table table(
+      {{"DEVICE"}, {"STATE"}, {"JOB"}, {"RANK", kRight}, {"EXECUTOR", kRight}, {"AGE", kRight, true}});
+  for (const v1::Worker& device : devices) {
+    table.add_row({device.device(), device.state(), device.job(), rank_text(device), executor_text(device),
+                   age(device.since_unix_ms(), now_unix_ms)});
+  }
+  return table;
+}
+
 // "Name:        value", values in one column; lines without a value are left out.
 class Facts {
  public:
   void add(const std::string& name, const std::string& value) {
-    if (!value.empty()) text_ += fmt::format("{:<16}{}\n", name + ":", plan::printable(value));
+    if (!value.empty()) text_ += fmt::format("{:<15} {}\n", name + ":", plan::printable(value));
   }
   void section(const std::string& title, const Table& table) {
     text_ += "\n" + title + "\n";
@@ -105,10 +127,10 @@ class Facts {
 
 Table job_table(const std::vector<v1::Job>& jobs, int64_t now_unix_ms, TableWidth width) {
   std::vector<Table::Column> columns = {
-      {"NAME"}, {"STATE"}, {"STEP", kRight}, {"LOSS", kRight}, {"TOKENS/S", kRight}};
+      {"NAME"}, {"STATE"}, {"STEP", kRight}, {"LOSS", kRight}, {"TOKENS/S", kRight, true}};
   const bool wide = width == TableWidth::Wide;
   if (wide) columns.insert(columns.end(), {{"SCHEDULE"}, {"RANKS", kRight}, {"ATTEMPT", kRight}});
-  columns.push_back({"AGE", kRight});
+  columns.push_back({"AGE", kRight, true});
   if (wide) columns.push_back({"REASON"});
 
   Table table(std::move(columns));
@@ -120,7 +142,7 @@ Table job_table(const std::vector<v1::Job>& jobs, int64_t now_unix_ms, TableWidt
                    {job.schedule(), fmt::format("{}", job.ranks()), fmt::format("{}", job.attempt())});
     }
     cells.push_back(age(job.submitted_unix_ms(), now_unix_ms));
-    if (wide) cells.push_back(job.reason());
+    if (wide) cells.push_back(plan::shortened(plan::printable(job.reason()), kReasonMax));
     table.add_row(std::move(cells));
   }
   return table;
@@ -130,17 +152,15 @@ Table worker_table(const std::vector<v1::Worker>& workers, int64_t now_unix_ms, 
   std::vector<Table::Column> columns = {{"NAME"}, {"STATE"}, {"DEVICE"}, {"JOB"}, {"RANK", kRight}};
   const bool wide = width == TableWidth::Wide;
   if (wide) columns.insert(columns.end(), {{"PID", kRight}, {"EXECUTOR", kRight}, {"HOST"}, {"METRICS"}});
-  columns.push_back({"AGE", kRight});
+  columns.push_back({"AGE", kRight, true});
 
   Table table(std::move(columns));
   for (const v1::Worker& worker : workers) {
-    const bool assigned = !worker.job().empty();
     std::vector<std::string> cells = {worker.name(), worker.state(), worker.device(), worker.job(),
-                                      assigned ? fmt::format("{}", worker.rank()) : ""};
+                                      rank_text(worker)};
     if (wide) {
-      cells.insert(cells.end(), {fmt::format("{}", worker.pid()),
-                                 worker.executor_pid() > 0 ? fmt::format("{}", worker.executor_pid()) : "",
-                                 worker.host(), worker.metrics_address()});
+      cells.insert(cells.end(), {fmt::format("{}", worker.pid()), executor_text(worker), worker.host(),
+                                 worker.metrics_address()});
     }
     cells.push_back(age(worker.since_unix_ms(), now_unix_ms));
     table.add_row(std::move(cells));
@@ -172,18 +192,16 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
   return facts.text();
 }
 
-std::string describe_worker(const v1::Worker& worker, int64_t now_unix_ms) {
+std::string describe_worker(std::span<const v1::Worker> devices, int64_t now_unix_ms) {
+  PENSTOCK_CHECK(!devices.empty(), "a worker has at least one device");
+  const v1::Worker& worker = devices.front();
   Facts facts;
   facts.add("Name", worker.name());
-  facts.add("State", fmt::format("{} for {}", worker.state(), age(worker.since_unix_ms(), now_unix_ms)));
-  facts.add("Device", worker.device());
   facts.add("Host", worker.host());
   facts.add("Pid", fmt::format("{}", worker.pid()));
-  if (worker.executor_pid() > 0) facts.add("Executor pid", fmt::format("{}", worker.executor_pid()));
   facts.add("Incarnation", fmt::format("{}", worker.incarnation()));
-  facts.add("Job", worker.job());
-  if (!worker.job().empty()) facts.add("Rank", fmt::format("{}", worker.rank()));
   facts.add("Metrics", worker.metrics_address());
+  facts.section("Devices", device_table(devices, now_unix_ms));
   return facts.text();
 }
 

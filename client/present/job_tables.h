@@ -2,6 +2,7 @@
 // outside.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,15 @@ namespace penstock::client {
 
 enum class TableWidth { Narrow, Wide };
 
-// NAME STATE STEP LOSS TOKENS/S AGE; wide adds SCHEDULE, RANKS, ATTEMPT and REASON.
+// NAME STATE STEP LOSS TOKENS/S AGE; wide adds SCHEDULE, RANKS, ATTEMPT and REASON, of which
+// the first 80 columns.
 plan::Table job_table(const std::vector<v1::Job>& jobs, int64_t now_unix_ms, TableWidth width);
 
 // NAME STATE DEVICE JOB RANK AGE; wide adds PID, EXECUTOR, HOST and METRICS.
 plan::Table worker_table(const std::vector<v1::Worker>& workers, int64_t now_unix_ms, TableWidth width);
 
 std::string describe_job(const v1::Job& job, int64_t now_unix_ms);
-std::string describe_worker(const v1::Worker& worker, int64_t now_unix_ms);
+// `devices`: what the coordinator lists of one worker, a device each; at least one.
+std::string describe_worker(std::span<const v1::Worker> devices, int64_t now_unix_ms);
 
 }  // namespace penstock::client

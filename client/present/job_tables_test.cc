@@ -90,5 +90,40 @@ TEST(DescribeJob, shows_stages_and_events) {
             "   5s   queued   anna   -\n");
 }
 
+TEST(DescribeJob, the_longest_name_of_a_fact_keeps_a_blank) {
+  v1::Job ended = job();
+  ended.set_weights_digest("8528");
+  EXPECT_NE(describe_job(ended, kNow).find("\nWeights digest: 8528\n"), std::string::npos);
+}
+
+TEST(DescribeWorker, shows_every_device) {
+  v1::Worker first;
+  first.set_name("worker-0");
+  first.set_state("assigned");
+  first.set_device("cpu:0");
+  first.set_job("quickstart");
+  first.set_rank(2);
+  first.set_host("a");
+  first.set_pid(7);
+  first.set_executor_pid(9);
+  first.set_incarnation(3);
+  first.set_since_unix_ms(kNow - 5'000);
+  v1::Worker second = first;
+  second.set_state("free");
+  second.set_device("cpu:1");
+  second.set_job("");
+  second.set_executor_pid(0);
+  EXPECT_EQ(describe_worker(std::vector{first, second}, kNow),
+            "Name:           worker-0\n"
+            "Host:           a\n"
+            "Pid:            7\n"
+            "Incarnation:    3\n"
+            "\n"
+            "Devices\n"
+            "  DEVICE   STATE      JOB          RANK   EXECUTOR   AGE\n"
+            "  cpu:0    assigned   quickstart      2          9    5s\n"
+            "  cpu:1    free       -               -          -    5s\n");
+}
+
 }  // namespace
 }  // namespace penstock::client

@@ -61,7 +61,7 @@ std::string shortest_decimal(double value) {
 }
 
 std::string loss_text(const v1::Job& job) {
-  return job.has_loss() ? fmt::format("{:.4f}", job.loss()) : "-";
+  return job.has_loss() ? plan::bounded_decimal(job.loss(), 4) : "-";
 }
 
 std::string tokens_per_second_text(const v1::Job& job) {

@@ -32,9 +32,9 @@ std::string state_line(const v1::Job& job) {
 
 std::string stage_line(const v1::StageStatus& stage, const ProgressStyle& style) {
   const int bar = std::clamp(style.width - 46, 6, 42);
-  std::string line =
-      fmt::format("stage {:>3} rank {:>3} {} {:>3.0f}% busy", stage.stage(), stage.rank(),
-                  plan::busy_bar(stage.busy_fraction(), bar, style.glyphs), 100 * stage.busy_fraction());
+  std::string line = fmt::format("stage {:>3} rank {:>3} {} {:>3}% busy", stage.stage(), stage.rank(),
+                                 plan::busy_bar(stage.busy_fraction(), bar, style.glyphs),
+                                 plan::bounded_decimal(100 * stage.busy_fraction(), 0));
   if (stage.has_forward_ms()) line += "  F " + plan::human_duration(stage.forward_ms() / 1000);
   if (stage.has_backward_ms()) line += "  B " + plan::human_duration(stage.backward_ms() / 1000);
   return line;
@@ -68,9 +68,8 @@ std::string progress_block(const v1::Job& job, const ProgressStyle& style) {
     block += cut(stage_line(stage, style), style.width) + "\n";
   }
   if (measured > shown) {
-    block += cut(fmt::format("({} more stages: penstock describe job {})", measured - shown, job.name()),
-                 style.width) +
-             "\n";
+    const std::string more = plan::counted(measured - shown, "more stage");
+    block += cut(fmt::format("({}: penstock describe job {})", more, job.name()), style.width) + "\n";
   }
   return block;
 }
