@@ -1,6 +1,7 @@
 // The built binary, for the commands that need no coordinator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,9 +45,9 @@ class Offline : public testing::Test {
     std::ofstream(path(name), std::ios::binary) << text;
   }
 
-  Ran penstock(const std::string& arguments) const {
+  Ran penstock(const std::string& arguments, const std::string& output = "out.txt") const {
     const std::string command = "cd '" + folder_ + "' && '" PENSTOCK_BINARY_DIR "/bin/penstock' " +
-                                arguments + " > out.txt 2> error.txt < /dev/null";
+                                arguments + " > " + output + " 2> error.txt < /dev/null";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents("out.txt"), contents("error.txt")};
   }
@@ -95,6 +96,7 @@ TEST_F(Offline, two_swapped_actions_are_refused_with_rank_position_action_and_ru
   EXPECT_EQ(machine.exit_code, 1);
   const Json verdict = Json::parse(machine.out);
   EXPECT_EQ(verdict["valid"], false);
+  EXPECT_FALSE(verdict.contains("payload_slots"));
   const Json& first = verdict["violations"][0];
   EXPECT_EQ(first["rule"], "order");
   EXPECT_EQ(first["rank"], 3);
@@ -171,6 +173,49 @@ TEST_F(Offline, a_job_file_with_problems_is_refused_before_anybody_is_asked) {
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.error, HasSubstr("bad.yaml is refused:\n  line 1: model: "));
   EXPECT_THAT(ran.error, HasSubstr("\n  line 2: modle: "));
+}
+
+TEST_F(Offline, a_job_file_that_cannot_be_read_is_refused) {
+  // A pipe that nobody writes to would be waited for without end.
+  ASSERT_EQ(mkfifo(path("pipe.yaml").c_str(), 0600), 0);
+  write("big.yaml", std::string((1 << 20) + 1, '#'));
+  const auto refused = [&](const std::string& file, const std::string& why) {
+    const Ran ran = penstock("submit " + file + " --coordinator 127.0.0.1:1");
+    EXPECT_EQ(ran.exit_code, 2) << file;
+    EXPECT_THAT(ran.error, HasSubstr(file + ": " + why));
+  };
+  refused("pipe.yaml", "expected a regular file, found a pipe");
+  refused(".", "expected a regular file, found a directory");
+  refused("missing.yaml", "cannot open it: No such file or directory");
+  refused("big.yaml", "expected at most 1048576 bytes, found more");
+}
+
+TEST_F(Offline, up_ends_with_a_line_of_json_even_when_the_file_is_refused) {
+  const Ran ran = penstock("up --run missing.yaml -o json");
+  EXPECT_EQ(ran.exit_code, 2);
+  const Json line = Json::parse(ran.out);
+  EXPECT_TRUE(line["name"].is_null());
+  EXPECT_EQ(line["state"], "refused");
+  EXPECT_EQ(line["reason"], "missing.yaml: cannot open it: No such file or directory");
+}
+
+TEST_F(Offline, what_cannot_be_written_is_no_success) {
+  // A full disk must not leave half a schedule behind that looks whole.
+  for (const char* arguments : {"schedule gpipe -p 2 -m 2", "schedule gpipe -p 2 -m 2 -o json", "--help"}) {
+    const Ran ran = penstock(arguments, "/dev/full");
+    EXPECT_EQ(ran.exit_code, 1) << arguments;
+    EXPECT_EQ(ran.error, "penstock: cannot write: No space left on device\n") << arguments;
+  }
+}
+
+TEST_F(Offline, help_offers_only_what_is_built) {
+  EXPECT_THAT(penstock("schedule --help").out, HasSubstr("{text,json}"));
+  EXPECT_THAT(penstock("up --help").out, HasSubstr("{cpu}"));
+}
+
+TEST_F(Offline, an_error_cannot_steer_the_terminal) {
+  const Ran ran = penstock("verify 'a\x1b[2J.json'");
+  EXPECT_THAT(ran.error, HasSubstr("penstock: a?[2J.json: cannot open it"));
 }
 
 TEST_F(Offline, an_absent_coordinator_is_named_with_what_to_do) {
