@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/ops/cpu/context.h"
@@ -84,6 +85,19 @@ TEST(MatrixProduct, a_shape_is_made_once) {
   context.product({.rows = 5, .columns = 4, .inner = 4});
   EXPECT_EQ(&context.product(shape), &first);
   EXPECT_EQ(&context.made_product(shape), &first);
+}
+
+TEST(Context, scratch_that_no_host_has_is_an_error_and_not_the_end_of_the_process) {
+  // The sizes come from a user's job: the executor reports them as the reason of its failure.
+  ComputeThreads threads(1);
+  Context context(threads);
+  try {
+    context.reserve_shared(int64_t{1} << 50);
+    ADD_FAILURE() << "no error";
+  } catch (const std::runtime_error& problem) {
+    EXPECT_THAT(problem.what(), ::testing::HasSubstr("no memory for scratch memory of an operation"));
+  }
+  EXPECT_NE(context.reserve_shared(16), nullptr);  // and it goes on
 }
 
 TEST(MatrixProduct, fingerprint_names_library_and_instruction_set) {
