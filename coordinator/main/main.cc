@@ -1,8 +1,9 @@
 // penstock-coordinator: builds the store, the controller and its doors, serves until it is told to end.
-#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -11,17 +12,21 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/metrics/server.h"
+#include "base/termination.h"
 #include "coordinator/controller/core_controller.h"
-#include "coordinator/rpc/service_discovery.h"
 #include "coordinator/rpc/server.h"
+#include "coordinator/rpc/service_discovery.h"
 #include "coordinator/store/sqlite_store.h"
 
 namespace penstock::coordinator {
 namespace {
 
 constexpr unsigned kEndBoundSeconds = 10;
+constexpr int kFailed = 1;
+constexpr int kWrongArguments = 2;
 
 struct Arguments {
   std::string listen = "127.0.0.1:7070";
@@ -40,8 +45,16 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("--address-file", arguments.address_file, "Written with the addresses once they are served");
 }
 
+// What a user has to write differently, before anything is made.
+Status check(const Arguments& arguments) {
+  PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(arguments.listen).status(), "--listen"));
+  PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(arguments.metrics).status(), "--metrics"));
+  return arguments.state.empty() ? invalid_argument("--state: expected a folder, found \"\"") : ok_status();
+}
+
+// `listen` has passed check().
 std::string with_port(const std::string& listen, int port) {
-  return fmt::format("{}:{}", listen.substr(0, listen.rfind(':')), port);
+  return to_string(HostPort{parse_host_port(listen)->host, static_cast<uint16_t>(port)});
 }
 
 StatusOr<std::unique_ptr<Store>> open_store(const std::string& folder) {
@@ -54,34 +67,29 @@ StatusOr<std::unique_ptr<Store>> open_store(const std::string& folder) {
 // By rename, so that a reader sees all of it or nothing.
 Status write_file(const std::string& path, const std::string& text) {
   const std::string draft = fmt::format("{}.{}", path, getpid());
+  errno = 0;
   std::ofstream file(draft, std::ios::trunc);
   file << text << '\n';
   file.close();
+  const int reason = errno;
+  if (!file) return unavailable("address file {} cannot be written: {}", path, std::strerror(reason));
   std::error_code failure;
-  if (file) std::filesystem::rename(draft, path, failure);
-  if (!file || failure) return unavailable("address file {} cannot be written: {}", path, failure.message());
-  return ok_status();
+  std::filesystem::rename(draft, path, failure);
+  if (!failure) return ok_status();
+  std::error_code ignored;
+  std::filesystem::remove(draft, ignored);
+  return unavailable("address file {} cannot be written: {}", path, failure.message());
 }
 
+// The file first: who reads the line may rely on it.
 Status announce(const Arguments& arguments, int port, int metrics_port) {
   const std::string text = nlohmann::json{
       {"address", with_port(arguments.listen, port)},
       {"metrics", with_port(arguments.metrics, metrics_port)},
       {"pid", getpid()}}.dump();
+  if (!arguments.address_file.empty()) PENSTOCK_RETURN_IF_ERROR(write_file(arguments.address_file, text));
   std::cout << text << std::endl;
-  return arguments.address_file.empty() ? ok_status() : write_file(arguments.address_file, text);
-}
-
-// SIGTERM and SIGINT wait for sigwait; before any thread starts, so that all inherit it. A peer that goes
-// away is an error code, not a signal.
-sigset_t block_termination() {
-  signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return set;
+  return ok_status();
 }
 
 Status serve(const Arguments& arguments) {
@@ -102,6 +110,7 @@ Status serve(const Arguments& arguments) {
   int number = 0;
   sigwait(&termination, &number);
   log::info("{}: ending", strsignal(number));
+  rpc->set_serving(false);
   alarm(kEndBoundSeconds);  // whatever hangs: ended by the signal, as the promise is
   // The controller first: it ends the sessions itself, and no running job is taken for one whose workers were
   // lost.
@@ -118,10 +127,18 @@ int main(int argc, char** argv) {
   coordinator::Arguments arguments;
   CLI::App app("Penstock coordinator");
   coordinator::declare(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : coordinator::kWrongArguments;
+  }
+  if (const Status checked = coordinator::check(arguments); !checked.ok()) {
+    std::cerr << message(checked) << std::endl;
+    return coordinator::kWrongArguments;
+  }
   log::initialise("coordinator");
   const Status served = coordinator::serve(arguments);
   if (served.ok()) return 0;
   log::error("{}", message(served));
-  return 1;
+  return coordinator::kFailed;
 }

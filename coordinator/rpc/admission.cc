@@ -13,13 +13,21 @@ bool is_loopback(const std::string& peer) {
 }
 
 StatusOr<std::string> admit(const grpc::ServerContextBase& context, const v1::Caller& caller) {
+  return admit(context.deadline(), context.peer(), caller);
+}
+
+StatusOr<std::string> admit(std::chrono::system_clock::time_point deadline, const std::string& peer,
+                            const v1::Caller& caller) {
   // An absent deadline reads as the end of time.
-  if (context.deadline() > std::chrono::system_clock::now() + std::chrono::hours(24 * 365 * 10))
+  if (deadline > std::chrono::system_clock::now() + std::chrono::hours(24 * 365 * 10))
     return invalid_argument("a deadline is required");
   PENSTOCK_ASSIGN_OR_RETURN(std::string principal, codec::principal_of(caller));
-  if (principal == "anonymous" && !is_loopback(context.peer()))
-    return error(StatusCode::kPermissionDenied,
-                 "anonymous callers are accepted from this machine only, found peer {}", context.peer());
+  if (principal == "anonymous" && !is_loopback(peer))
+    return error(
+        StatusCode::kPermissionDenied,
+        "anonymous callers are accepted from this machine only, found peer {}; name yourself, as with "
+        "PENSTOCK_PRINCIPAL",
+        peer);
   return principal;
 }
 

@@ -29,7 +29,9 @@ struct StreamHouse {
 };
 
 template <typename Message, typename Answer>
-class PullStream : public grpc::ServerWriteReactor<Message>, public ClosableStream {
+class PullStream : public grpc::ServerWriteReactor<Message>,
+                   public ClosableStream,
+                   public std::enable_shared_from_this<PullStream<Message, Answer>> {
  public:
   PullStream(StreamHouse house, std::string method) : house_(house), method_(std::move(method)) {}
 
@@ -69,8 +71,10 @@ class PullStream : public grpc::ServerWriteReactor<Message>, public ClosableStre
       if (ending_) return;
       number = ++asked_;
     }
-    const WaitId id = ask(house_.controller,
-                          [self = self_](StatusOr<Answer> answer) { self->answered(std::move(answer)); });
+    // Of the object and not of self_, which OnDone may be dropping on another thread.
+    const WaitId id = ask(house_.controller, [self = this->shared_from_this()](StatusOr<Answer> answer) {
+      self->answered(std::move(answer));
+    });
     bool too_late = false;
     {
       const std::lock_guard lock(mutex_);
@@ -133,7 +137,7 @@ class PullStream : public grpc::ServerWriteReactor<Message>, public ClosableStre
 
   const StreamHouse house_;
   const std::string method_;
-  std::shared_ptr<PullStream> self_;
+  std::shared_ptr<PullStream> self_;  // set by start, dropped by OnDone, and used by nobody else
 
   std::mutex mutex_;
   std::deque<Message> messages_;  // its front is being written while writing_

@@ -1,5 +1,7 @@
 #include "coordinator/rpc/server.h"
 
+#include <grpc/grpc.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -7,6 +9,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/host_port.h"
+#include "base/log.h"
 #include "coordinator/rpc/broker_service.h"
 #include "coordinator/rpc/jobs_service.h"
 #include "coordinator/rpc/workers_service.h"
@@ -15,14 +19,14 @@ namespace penstock::coordinator {
 namespace {
 
 constexpr int kKeepaliveMs = 10'000;
-constexpr int kShortestPingIntervalMs =
-    5'000;  // below the workers' keepalive, which would end idle sessions otherwise
+// Below the workers' keepalive, which would end idle sessions otherwise.
+constexpr int kShortestPingIntervalMs = 5'000;
 constexpr std::chrono::milliseconds kStopPatience{1000};
 constexpr const char* kServices[] = {"", "penstock.v1.Jobs", "penstock.v1.Workers", "penstock.v1.Broker"};
 
 void configure(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT,
-                             0);  // two coordinators on one port would share its workers
+  // Two coordinators on one port would share its workers.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -31,12 +35,24 @@ void configure(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(RpcServer::kLargestIncomingBytes);
 }
 
+// gRPC's own log, which explains one failure by a page of JSON, goes where only a debugger looks: what matters
+// is said by the status that follows. The library stays up until the process ends: its last shutdown joins a
+// poller that a blocked write may hold for ten seconds.
+void prepare_grpc() {
+  static const bool prepared = [] {
+    gpr_set_log_function([](gpr_log_func_args* line) { log::debug("grpc: {}", line->message); });
+    grpc_init();
+    return true;
+  }();
+  (void)prepared;
+}
+
 class GrpcServer final : public RpcServer {
  public:
-  GrpcServer(Controller& controller, std::shared_ptr<prometheus::Registry> registry)
+  GrpcServer(Controller& controller, std::shared_ptr<prometheus::Registry> registry, Duration register_within)
       : probe_(std::move(registry)),
         jobs_(StreamHouse{controller, streams_, probe_}),
-        workers_(StreamHouse{controller, streams_, probe_}),
+        workers_(StreamHouse{controller, streams_, probe_}, register_within),
         broker_(StreamHouse{controller, streams_, probe_}) {}
   ~GrpcServer() override { stop(); }
 
@@ -58,6 +74,11 @@ class GrpcServer final : public RpcServer {
 
   int port() const override { return port_; }
 
+  void set_serving(bool serving) override {
+    for (const char* service : kServices)
+      server_->GetHealthCheckService()->SetServingStatus(service, serving);
+  }
+
   void stop() override {
     if (!server_) return;
     set_serving(false);
@@ -68,11 +89,6 @@ class GrpcServer final : public RpcServer {
   }
 
  private:
-  void set_serving(bool serving) {
-    for (const char* service : kServices)
-      server_->GetHealthCheckService()->SetServingStatus(service, serving);
-  }
-
   RpcProbe probe_;
   OpenStreams streams_;
   JobsService jobs_;
@@ -85,8 +101,11 @@ class GrpcServer final : public RpcServer {
 }  // namespace
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::start(const std::string& address, Controller& controller,
-                                                      std::shared_ptr<prometheus::Registry> registry) {
-  auto server = std::make_unique<GrpcServer>(controller, std::move(registry));
+                                                      std::shared_ptr<prometheus::Registry> registry,
+                                                      Duration register_within) {
+  prepare_grpc();
+  PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(address).status(), "listen address"));
+  auto server = std::make_unique<GrpcServer>(controller, std::move(registry), register_within);
   PENSTOCK_RETURN_IF_ERROR(server->listen(address));
   return server;
 }

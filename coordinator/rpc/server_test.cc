@@ -276,6 +276,9 @@ TEST_F(RpcServerTest, session_registers_delivers_and_is_told) {
   ASSERT_TRUE(stream->Read(&message));
   EXPECT_EQ(message.abort().attempt().attempt(), 2);
   EXPECT_EQ(message.abort().rank(), 3);
+  v1::WorkerMessage draining;
+  draining.mutable_draining()->set_reason("Terminated");
+  ASSERT_TRUE(stream->Write(draining));
   stream->WritesDone();
   EXPECT_FALSE(stream->Read(&message));
   EXPECT_TRUE(stream->Finish().ok());
@@ -500,6 +503,16 @@ TEST(Admission, loopback_peers_are_told_from_others) {
        {"ipv4:10.0.0.1:5000", "ipv4:1.127.0.0:5", "ipv6:[fe80::1]:5000", "ipv6:[::10]:1", ""}) {
     EXPECT_FALSE(is_loopback(peer)) << peer;
   }
+}
+
+TEST(Admission, callers_from_other_machines_must_name_themselves) {
+  // A fleet of several machines works, and nobody from elsewhere is let in unnamed.
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::hours(24);
+  v1::Caller caller;
+  EXPECT_EQ(admit(deadline, "ipv4:10.0.0.7:5000", caller).status().code(), StatusCode::kPermissionDenied);
+  EXPECT_EQ(admit(deadline, "ipv4:127.0.0.1:5000", caller).value(), "anonymous");
+  caller.set_principal("worker:node-7");
+  EXPECT_EQ(admit(deadline, "ipv4:10.0.0.7:5000", caller).value(), "worker:node-7");
 }
 
 }  // namespace

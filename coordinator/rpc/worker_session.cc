@@ -1,6 +1,8 @@
 #include "coordinator/rpc/worker_session.h"
 
+#include <chrono>
 #include <utility>
+#include <variant>
 
 #include "coordinator/rpc/admission.h"
 #include "coordinator/rpc/messages.h"
@@ -17,6 +19,7 @@ void WorkerSession::start() {
   self_ = shared_from_this();
   house_.probe.stream_opened(kMethod);
   if (!house_.streams.add(self_)) return close(unavailable("the coordinator is stopping"));
+  limit_silence();
   read_next();
 }
 
@@ -29,12 +32,35 @@ void WorkerSession::read_next() {
   StartRead(&incoming_);
 }
 
+void WorkerSession::limit_silence() {
+  // Weak: an alarm that held its session would keep both for ever.
+  silence_.Set(std::chrono::system_clock::now() + register_within_, [weak = weak_from_this()](bool expired) {
+    const std::shared_ptr<WorkerSession> self = weak.lock();
+    if (!expired || !self) return;
+    {
+      const std::lock_guard lock(self->mutex_);
+      if (self->session_ != 0 || self->ending_) return;
+    }
+    self->end(deadline_exceeded("Register: expected within {:g} s of the stream's start",
+                                to_seconds(self->register_within_)),
+              Queued::Drop);
+  });
+}
+
 void WorkerSession::OnReadDone(bool ok) {
+  bool first = false;
   if (!ok) {
     leave("its stream closed");
-    return end(ok_status(), Queued::Write);
+    bool told = false;
+    {
+      const std::lock_guard lock(mutex_);
+      told = draining_;
+    }
+    return end(told
+                   ? ok_status()
+                   : invalid_argument("the stream ended without Draining, or with bytes that are no message"),
+               Queued::Write);
   }
-  bool first = false;
   {
     const std::lock_guard lock(mutex_);
     if (ending_) return;
@@ -50,7 +76,7 @@ void WorkerSession::take_first(const v1::WorkerMessage& message) {
   if (!principal.ok()) return end(principal.status(), Queued::Drop);
   StatusOr<Registration> registration = codec::from_proto(message.register_());
   if (!registration.ok()) return end(registration.status(), Queued::Drop);
-  const SessionId session = house_.controller.open_session(*std::move(registration), self_);
+  const SessionId session = house_.controller.open_session(*std::move(registration), shared_from_this());
   {
     const std::lock_guard lock(mutex_);
     session_ = session;
@@ -64,7 +90,12 @@ void WorkerSession::take_next(const v1::WorkerMessage& message) {
     leave(fmt::format("it sent a malformed message: {}", penstock::message(decoded.status())));
     return end(decoded.status(), Queued::Drop);
   }
-  house_.controller.deliver(session_, *std::move(decoded), [self = self_] { self->read_next(); });
+  if (std::holds_alternative<Draining>(*decoded)) {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
+  house_.controller.deliver(session_, *std::move(decoded),
+                            [self = shared_from_this()] { self->read_next(); });
 }
 
 void WorkerSession::leave(const std::string& reason) {

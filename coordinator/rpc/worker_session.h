@@ -2,9 +2,14 @@
 // told.
 //
 // Thread: any. At most one message of the worker waits in the controller; the next is read when that one is
-// taken. Bounds: kMostQueued messages wait to be written; beyond that the worker is taken for lost.
+// taken. Bounds: kMostQueued messages wait to be written; beyond that the worker is taken for lost; a stream
+// that has not registered within `register_within` ends.
+//
+// A worker that leaves says Draining before it closes its side. A stream that ends without it ends with
+// InvalidArgument: gRPC tells bytes that are no message and a half-close alike.
 #pragma once
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
@@ -12,6 +17,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/clock.h"
 #include "coordinator/controller/controller.h"
 #include "coordinator/rpc/open_streams.h"
 #include "coordinator/rpc/pull_stream.h"
@@ -26,8 +32,8 @@ class WorkerSession final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1
  public:
   static constexpr size_t kMostQueued = 1024;
 
-  WorkerSession(StreamHouse house, const grpc::CallbackServerContext* context)
-      : house_(house), context_(context) {}
+  WorkerSession(StreamHouse house, const grpc::CallbackServerContext* context, Duration register_within)
+      : house_(house), context_(context), register_within_(register_within) {}
   // The stream keeps itself alive until OnDone.
   void start();
 
@@ -41,6 +47,7 @@ class WorkerSession final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  void limit_silence();
   void take_first(const v1::WorkerMessage& message);
   void take_next(const v1::WorkerMessage& message);
   void read_next();
@@ -50,11 +57,14 @@ class WorkerSession final : public grpc::ServerBidiReactor<v1::WorkerMessage, v1
 
   const StreamHouse house_;
   const grpc::CallbackServerContext* const context_;
+  const Duration register_within_;
+  grpc::Alarm silence_;
   std::shared_ptr<WorkerSession> self_;  // dropped by OnDone
   v1::WorkerMessage incoming_;
 
   std::mutex mutex_;
   SessionId session_ = 0;                     // 0: not registered
+  bool draining_ = false;                     // it said that it leaves
   bool left_ = false;                         // the controller knows that it is over
   std::deque<v1::CoordinatorMessage> queue_;  // its front is being written while writing_
   bool writing_ = false;

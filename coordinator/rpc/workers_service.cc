@@ -7,7 +7,7 @@ namespace penstock::coordinator {
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* WorkersService::Session(
     grpc::CallbackServerContext* context) {
-  const auto session = std::make_shared<WorkerSession>(house_, context);
+  const auto session = std::make_shared<WorkerSession>(house_, context, register_within_);
   session->start();
   return session.get();  // it holds itself until OnDone
 }

@@ -1,6 +1,7 @@
 // Workers: the daemons' sessions, and the list of them.
 #pragma once
 
+#include "base/clock.h"
 #include "coordinator/rpc/pull_stream.h"
 #include "penstock/v1/workers.grpc.pb.h"
 
@@ -8,7 +9,9 @@ namespace penstock::coordinator {
 
 class WorkersService final : public v1::Workers::CallbackService {
  public:
-  explicit WorkersService(StreamHouse house) : house_(house) {}
+  // A session that has not registered within `register_within` ends.
+  WorkersService(StreamHouse house, Duration register_within)
+      : house_(house), register_within_(register_within) {}
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* Session(
       grpc::CallbackServerContext* context) override;
@@ -17,6 +20,7 @@ class WorkersService final : public v1::Workers::CallbackService {
 
  private:
   const StreamHouse house_;
+  const Duration register_within_;
 };
 
 }  // namespace penstock::coordinator

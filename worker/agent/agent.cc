@@ -47,8 +47,7 @@ Agent::Agent(AgentOptions options, std::shared_ptr<prometheus::Registry> registr
     : options_(std::move(options)),
       state_(identity_of(options_.registration), options_.limits, std::random_device{}()),
       metrics_(std::move(registry)),
-      channel_(grpc::CreateCustomChannel(options_.coordinator, grpc::InsecureChannelCredentials(),
-                                         channel_arguments())),
+      channel_(open_channel(options_.coordinator)),
       workers_(v1::Workers::NewStub(channel_)),
       broker_(std::make_unique<BrokerCalls>(
           channel_, options_.registration.principal,
@@ -60,7 +59,7 @@ void Agent::drain(const std::string& reason) {
   inbox_->post(DrainWanted{reason});
 }
 
-void Agent::run(int termination_fd) {
+Status Agent::run(int termination_fd) {
   while (!ended_) {
     apply(Tick{});
     fill_session();
@@ -72,6 +71,7 @@ void Agent::run(int termination_fd) {
   children_.clear();
   broker_.reset();
   end_session();
+  return end_;
 }
 
 // The stream's last event must have come before the process may leave gRPC.
@@ -226,6 +226,7 @@ void Agent::apply(const AgentEvent& event) {
   }
   metrics_.set_session_open(state_.session_open());
   metrics_.set_busy_devices(state_.busy_devices());
+  if (state_.draining() && !std::exchange(said_draining_, true) && options_.draining) options_.draining();
 }
 
 void Agent::carry_out(Connect&&) {
@@ -297,7 +298,8 @@ void Agent::carry_out(CallBroker&& command) {
     broker_->start(child->second.number, command.call);
 }
 
-void Agent::carry_out(End&&) {
+void Agent::carry_out(End&& command) {
+  end_ = std::move(command.status);
   ended_ = true;
 }
 

@@ -7,6 +7,7 @@
 
 #include <prometheus/registry.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,10 +27,11 @@ namespace penstock::worker {
 
 struct AgentOptions {
   std::string coordinator;  // "host:port"
-  Registration
-      registration;  // its incarnation is chosen by the caller, greater than any earlier one of the name
+  // Its incarnation is chosen by the caller, greater than any earlier one of the name.
+  Registration registration;
   ExecutorCommand executor;
   AgentLimits limits;
+  std::function<void()> draining;  // called once, on the agent's thread, when it takes nothing on any more
 };
 
 class Agent {
@@ -38,7 +40,9 @@ class Agent {
 
   // Serves until it has drained: all executors gone and reported, at most limits.drain_bound after the wish.
   // A readable `termination_fd` is that wish (a signalfd); -1 is none.
-  void run(int termination_fd = -1);
+  // InvalidArgument, PermissionDenied: the coordinator does not take the registration, and would not take it
+  // the next time. Aborted: a newer process has this worker's name. Its executors are gone then, too.
+  Status run(int termination_fd = -1);
 
   // Wishes the end.
   void drain(const std::string& reason);
@@ -98,7 +102,9 @@ class Agent {
 
   std::map<int, Child> children_;  // by device
   int64_t next_executor_ = 0;
+  bool said_draining_ = false;
   bool ended_ = false;
+  Status end_;  // why it ended; ok when it has drained
 };
 
 }  // namespace penstock::worker

@@ -64,13 +64,29 @@ void AgentState::on(TimePoint now, const SessionHeard&, Commands&) {
   last_heard_ = now;
 }
 
-void AgentState::on(TimePoint now, const SessionEnded&, Commands& out) {
+bool AgentState::is_final(const Status& status) const {
+  if (status.code() == StatusCode::kAborted)
+    return true;  // a newer process has the name, now or from the start
+  const bool refused =
+      status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kPermissionDenied;
+  return refused && session_ == Session::Connecting;
+}
+
+void AgentState::on(TimePoint now, const SessionEnded& event, Commands& out) {
   if (session_ == Session::Disconnected) return;
+  const bool final = is_final(event.status);
   session_ = Session::Disconnected;
+  if (final && !finishing_session_) {
+    const std::string who = fmt::format("the coordinator refuses worker {} incarnation {}", identity_.worker,
+                                        identity_.incarnation);
+    out.push_back(End{with_context(event.status, who)});
+    ended_ = true;
+    return;
+  }
   if (!away_since_) away_since_ = now;
   connect_at_ = now + next_backoff();
   if (finishing_session_) {
-    out.push_back(End{});
+    out.push_back(End{ok_status()});
     ended_ = true;
   }
 }
@@ -375,7 +391,7 @@ void AgentState::end_when_idle(TimePoint now, Commands& out) {
   const bool overdue = now - *draining_since_ >= limits_.drain_bound;
   const bool idle = busy_devices() == 0;
   if (overdue || (idle && session_ != Session::Open && session_ != Session::Closing)) {
-    out.push_back(End{});
+    out.push_back(End{ok_status()});
     ended_ = true;
   } else if (idle && session_ == Session::Open && !std::exchange(finishing_session_, true)) {
     out.push_back(FinishSession{});

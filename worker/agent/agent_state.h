@@ -1,10 +1,13 @@
 // What a worker daemon decides: events in, commands out. No thread, socket, process or clock of its own.
 //
-//   session:   Disconnected --Connect--> Connecting --Registered--> Open --silence, end of stream-->
-//   Disconnected device:    Free --assign--> Starting --RankReady--> Running --RankFinished--> Finished
-//   --exit--> Free
-//                                  \            \--abort, drain, orphan bound, broken frame--> Stopping
-//                                  --exit--> Free
+//   session:  Disconnected --Connect--> Connecting --Registered--> Open --end of stream--> Disconnected
+//                                           \--no answer-----------\--silence--> Closing --> Disconnected
+//   device:   Free --assign--> Starting --RankReady--> Running --RankFinished--> Finished --exit--> Free
+//                                  \-----------------------\--abort, drain, orphan bound, broken frame-->
+//                                                                                Stopping --exit--> Free
+//
+// Ended for ever: drained, a registration that no second try would make good (malformed, not permitted), or
+// a newer process with this worker's name.
 //
 // Fencing: a command or a frame whose (job, attempt, incarnation) is not the current one changes nothing; a
 // stale assignment is answered with RankFailed, an abort of what is not here with RankStopped. Every executor
@@ -145,7 +148,9 @@ struct CallBroker {
   int device = 0;
   std::variant<codec::BrokerPublish, codec::BrokerLookUp> call;
 };
-struct End {};  // the daemon has nothing left to do
+struct End {      // nothing is left to do
+  Status status;  // why it must not go on; ok when it has drained
+};
 using AgentCommand = std::variant<Connect, CloseSession, FinishSession, Send, Spawn, Kill, CallBroker, End>;
 
 class AgentState {
@@ -213,6 +218,8 @@ class AgentState {
   void fail_and_stop(int index, const std::string& reason, Commands& out);
   void tick_session(TimePoint now, Commands& out);
   void tick_devices(TimePoint now, Commands& out);
+  // Whether no later session can go better than the one that ended so.
+  bool is_final(const Status& status) const;
   void end_when_idle(TimePoint now, Commands& out);
   Duration next_backoff();
   Device* find(const AttemptKey& attempt, RankIndex rank);

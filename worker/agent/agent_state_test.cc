@@ -84,6 +84,27 @@ TEST_F(AgentStateTest, failed_connects_back_off_to_a_bound) {
   EXPECT_GE(longest, limits.backoff_most / 2);
 }
 
+TEST_F(AgentStateTest, refused_registration_ends_it_and_a_broken_session_does_not) {
+  apply(Tick{});
+  apply(SessionEnded{unavailable("refused")});
+  open_session();
+  apply(SessionEnded{invalid_argument("a report was malformed")});
+  while (!any<Connect>(apply(Tick{}))) clock.advance(100ms);
+  const Commands commands = apply(SessionEnded{invalid_argument("worker: a name expected")});
+  ASSERT_EQ(commands.size(), 1u);
+  EXPECT_EQ(std::get<End>(commands[0]).status.code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(AgentStateTest, worker_whose_name_was_taken_ends_and_does_not_take_it_back) {
+  // Two processes of one name would throw each other out for ever, and every job with them.
+  open_session();
+  const Commands commands = apply(SessionEnded{aborted("a newer process took its name (incarnation 41)")});
+  ASSERT_EQ(commands.size(), 1u);
+  EXPECT_EQ(
+      message(std::get<End>(commands[0]).status),
+      "the coordinator refuses worker w1 incarnation 40: a newer process took its name (incarnation 41)");
+}
+
 TEST_F(AgentStateTest, silent_registration_is_given_up) {
   apply(Tick{});
   clock.advance(limits.connect_timeout);

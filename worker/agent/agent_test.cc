@@ -1,6 +1,7 @@
 #include "worker/agent/agent.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 #include <signal.h>
@@ -10,9 +11,11 @@
 #include <chrono>
 #include <deque>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "proto/codec/wire.h"
+#include "worker/agent/health_server.h"
 #include "worker/agent/internal/fake_coordinator.h"
 
 namespace penstock::worker {
@@ -40,6 +43,25 @@ bool gone_within(pid_t pid, double seconds) {
   return true;
 }
 
+// The answer to `request`, both as bytes, of a method whose messages are not ours.
+std::string ask(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                const std::string& request) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const grpc::Slice slice(request);
+  grpc::ByteBuffer question(&slice, 1);
+  grpc::ByteBuffer answer;
+  std::promise<grpc::Status> answered;
+  stub.UnaryCall(&context, method, grpc::StubOptions(), &question, &answer,
+                 [&](const grpc::Status& status) { answered.set_value(status); });
+  const grpc::Status status = answered.get_future().get();
+  EXPECT_TRUE(status.ok()) << method << ": " << status.error_message();
+  grpc::Slice whole;
+  EXPECT_TRUE(answer.DumpToSingleSlice(&whole).ok());
+  return {reinterpret_cast<const char*>(whole.begin()), whole.size()};
+}
+
 class AgentTest : public testing::Test {
  protected:
   void SetUp() override { start({}); }
@@ -59,9 +81,10 @@ class AgentTest : public testing::Test {
     options.registration.data_address = "127.0.0.1";
     options.executor.arguments = {"fake-executor", "--executor"};
     options.limits = limits;
+    options.draining = [this] { health->set_serving(false); };
     agent = std::make_unique<Agent>(std::move(options), registry);
     thread = std::thread([this] {
-      agent->run();
+      ending = agent->run();
       ended = true;
     });
   }
@@ -140,6 +163,8 @@ class AgentTest : public testing::Test {
   std::unique_ptr<FakeCoordinator> coordinator = std::make_unique<FakeCoordinator>();
   std::deque<std::string> lines;
   std::unique_ptr<Agent> agent;
+  std::unique_ptr<HealthServer> health = *HealthServer::start("127.0.0.1:0");
+  Status ending;  // of run(), once the thread is joined
   std::atomic<bool> ended{false};
   std::thread thread;
 };
@@ -386,6 +411,34 @@ TEST_F(AgentTest, drain_stops_the_ranks_reports_them_and_ends_gracefully) {
   EXPECT_TRUE(ended);
   EXPECT_FALSE(process_runs(pid));
   EXPECT_TRUE(coordinator->ended_gracefully());
+}
+
+TEST_F(AgentTest, health_and_reflection_answer_and_say_when_it_drains) {
+  // Whoever spreads work must see that this worker takes none on any more, while its ranks still end.
+  await_registration();
+  const auto channel =
+      grpc::CreateChannel("127.0.0.1:" + std::to_string(health->port()), grpc::InsecureChannelCredentials());
+  EXPECT_EQ(ask(channel, "/grpc.health.v1.Health/Check", ""), "\x08\x01");
+  EXPECT_THAT(ask(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*"),
+              HasSubstr("grpc.health.v1.Health"));
+  agent->drain("Terminated");
+  thread.join();
+  EXPECT_TRUE(ending.ok()) << ending;
+  EXPECT_EQ(ask(channel, "/grpc.health.v1.Health/Check", ""), "\x08\x02");
+}
+
+TEST_F(AgentTest, refusal_that_a_second_try_would_not_change_ends_the_daemon_with_the_reason) {
+  await_registration();
+  stop();
+  for (const grpc::StatusCode code :
+       {grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::PERMISSION_DENIED, grpc::StatusCode::ABORTED}) {
+    coordinator->refuse({code, "incarnation 41 expected or greater"});
+    start({});
+    thread.join();
+    EXPECT_EQ(static_cast<int>(ending.code()), static_cast<int>(code));
+    EXPECT_EQ(message(ending),
+              "the coordinator refuses worker w1 incarnation 40: incarnation 41 expected or greater");
+  }
 }
 
 TEST_F(AgentTest, drain_without_a_coordinator_ends) {

@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kChildSocket = 3;
 constexpr size_t kReadBytes = 64u << 10;
-constexpr int kMostLastReads =
-    1024;  // after the child's death; something that it left behind may write for ever
+// After the child's death; something that it left behind may write for ever.
+constexpr int kMostLastReads = 1024;
 
 Status system_error(const char* what) {
   return unavailable("{}: {}", what, std::strerror(errno));
@@ -108,11 +108,6 @@ class SpawnPlan {
 };
 
 }  // namespace
-
-void FileDescriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
 
 StatusOr<std::unique_ptr<ExecutorProcess>> ExecutorProcess::spawn(const ExecutorCommand& command) {
   std::array<int, 2> sockets{};

@@ -16,31 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 #include "proto/codec/limits.h"
 #include "worker/agent/frame_stream.h"
 #include "worker/agent/line_capture.h"
 
 namespace penstock::worker {
-
-// Owns a descriptor.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor() { reset(); }
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 struct ExecutorCommand {
   std::string path = "/proc/self/exe";

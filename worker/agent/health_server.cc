@@ -5,9 +5,14 @@
 
 #include <chrono>
 
+#include "base/host_port.h"
+#include "worker/agent/grpc_library.h"
+
 namespace penstock::worker {
 
 StatusOr<std::unique_ptr<HealthServer>> HealthServer::start(const std::string& address) {
+  prepare_grpc();
+  PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(address).status(), "listen address"));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto made = std::unique_ptr<HealthServer>(new HealthServer());

@@ -14,7 +14,8 @@ namespace penstock::worker {
 
 class HealthServer {
  public:
-  // `address` is "host:port"; port 0 picks a free one. Unavailable when the port is taken.
+  // `address` is "host:port"; port 0 picks a free one. InvalidArgument when it is none, Unavailable when
+  // the port is taken.
   static StatusOr<std::unique_ptr<HealthServer>> start(const std::string& address);
   ~HealthServer();
 

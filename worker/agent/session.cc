@@ -5,14 +5,15 @@
 #include <utility>
 
 #include "proto/codec/limits.h"
+#include "worker/agent/grpc_library.h"
 
 namespace penstock::worker {
 namespace {
 
-constexpr std::chrono::hours kSessionDeadline{24 * 30};
+// Every call needs one. A session that reached it would cost its ranks, so it is longer than a daemon lives, and
+// below the 27,000 hours to which gRPC cuts longer ones.
+constexpr std::chrono::hours kSessionDeadline{24 * 365 * 3};
 constexpr int kKeepaliveMs = 10'000;
-
-}  // namespace
 
 grpc::ChannelArguments channel_arguments() {
   grpc::ChannelArguments arguments;
@@ -26,6 +27,13 @@ grpc::ChannelArguments channel_arguments() {
   arguments.SetMaxReceiveMessageSize(codec::kLargestMessageBytes);
   arguments.SetMaxSendMessageSize(codec::kLargestMessageBytes);
   return arguments;
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> open_channel(const std::string& address) {
+  prepare_grpc();
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), channel_arguments());
 }
 
 Status to_status(const grpc::Status& status) {

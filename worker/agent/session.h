@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -64,8 +65,9 @@ class Session final : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::Coor
   bool released_ = false;   // the hold that keeps the call open for our sends
 };
 
-// Messages of this room's plain values.
-grpc::ChannelArguments channel_arguments();
+// The channel to a coordinator, for its session and its broker calls. Connects when first used, again whenever it is
+// lost, at most once a second.
+std::shared_ptr<grpc::Channel> open_channel(const std::string& address);
 Status to_status(const grpc::Status& status);
 
 }  // namespace penstock::worker

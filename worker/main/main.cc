@@ -1,16 +1,20 @@
 // penstock-worker: the daemon of one host, and, with --executor, the child that it spawns for each assigned
 // device.
-#include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <memory>
 #include <string>
 
 #include "base/clock.h"
+#include "base/host_port.h"
 #include "base/log.h"
 #include "base/metrics/server.h"
+#include "base/termination.h"
+#include "proto/codec/wire.h"
+#include "worker/agent/addresses.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/health_server.h"
 #include "worker/agent/host_facts.h"
@@ -20,10 +24,13 @@ namespace penstock::worker {
 namespace {
 
 constexpr int kExecutorSocket = 3;
+constexpr int kFailed = 1;
+constexpr int kRefused = 2;  // by us or by the coordinator: someone must start it differently
 
 struct Arguments {
   std::string coordinator = "127.0.0.1:7070";
   std::string name;
+  std::string principal;
   std::string host_id;
   int devices = 1;
   std::string listen = "127.0.0.1:0";
@@ -40,6 +47,9 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
   app.add_option("--name", arguments.name,
                  "Name of this worker, unique in the fleet (default: the host name)");
+  app.add_option("--principal", arguments.principal,
+                 "Who this worker is to the coordinator (default: worker:NAME)")
+      ->envname("PENSTOCK_PRINCIPAL");
   app.add_option("--host-id", arguments.host_id,
                  "Names the machine, so that ranks that talk much are placed together");
   app.add_option("--devices", arguments.devices, "Device slots; one rank runs on each")
@@ -51,7 +61,7 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "Numeric address at which other ranks reach this host")
       ->capture_default_str();
   app.add_option("--threads", arguments.threads,
-                 "Unused: the job file says how many threads a rank computes with");
+                 "Accepted and without effect: device.threads of the job file says it");
   app.add_option("--orphan-bound", arguments.orphan_bound_seconds,
                  "Seconds for which ranks go on without a coordinator")
       ->capture_default_str()
@@ -66,11 +76,10 @@ std::string host_name() {
   return name;
 }
 
-// "0.0.0.0:9100" is where we listen, not where we are found.
-std::string reachable(const std::string& listen, int port, const std::string& data_address) {
-  const std::string host = listen.substr(0, listen.rfind(':'));
-  const bool everywhere = host.empty() || host == "0.0.0.0" || host == "[::]";
-  return fmt::format("{}:{}", everywhere ? data_address : host, port);
+void fill_defaults(Arguments& arguments) {
+  if (arguments.name.empty()) arguments.name = host_name();
+  if (arguments.principal.empty()) arguments.principal = "worker:" + arguments.name;
+  if (arguments.host_id.empty()) arguments.host_id = host_id();
 }
 
 AgentOptions agent_options(const Arguments& arguments, const std::string& metrics_address) {
@@ -79,9 +88,9 @@ AgentOptions agent_options(const Arguments& arguments, const std::string& metric
   options.limits.orphan_bound =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.orphan_bound_seconds));
   Registration& registration = options.registration;
-  registration.principal = "anonymous";
+  registration.principal = arguments.principal;
   registration.worker = arguments.name;
-  registration.host_id = arguments.host_id.empty() ? host_id() : arguments.host_id;
+  registration.host_id = arguments.host_id;
   for (int i = 0; i < arguments.devices; ++i)
     registration.devices.push_back(DeviceSlot{"cpu", i, cpu_fingerprint()});
   registration.incarnation = new_incarnation(SystemClock());
@@ -91,30 +100,42 @@ AgentOptions agent_options(const Arguments& arguments, const std::string& metric
   return options;
 }
 
-// SIGTERM and SIGINT arrive on the returned descriptor and nowhere else; before any thread starts, so that
-// all inherit it. A peer that goes away is an error code, not a signal.
-int block_termination() {
-  signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+// What a user has to write differently, before anything is started.
+Status check(const Arguments& arguments) {
+  const StatusOr<HostPort> coordinator = parse_host_port(arguments.coordinator);
+  PENSTOCK_RETURN_IF_ERROR(with_context(coordinator.status(), "--coordinator"));
+  if (coordinator->port == 0) return invalid_argument("--coordinator: expected a port from 1, found 0");
+  PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(arguments.listen).status(), "--listen"));
+  PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(arguments.metrics).status(), "--metrics"));
+  PENSTOCK_RETURN_IF_ERROR(with_context(check_data_address(arguments.data_address), "--data-address"));
+  // The rest as the coordinator will: --name, --principal, --host-id.
+  return codec::from_proto(codec::to_proto(agent_options(arguments, arguments.metrics).registration))
+      .status();
 }
 
 Status serve(const Arguments& arguments) {
-  const int termination = block_termination();
+  const sigset_t set = block_termination();
+  const int termination = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   auto registry = std::make_shared<prometheus::Registry>();
   PENSTOCK_ASSIGN_OR_RETURN(const auto metrics, MetricsServer::start(arguments.metrics, registry));
   PENSTOCK_ASSIGN_OR_RETURN(const auto health, HealthServer::start(arguments.listen));
-  const std::string metrics_address = reachable(arguments.metrics, metrics->port(), arguments.data_address);
+  PENSTOCK_ASSIGN_OR_RETURN(const HostPort metrics_listen, parse_host_port(arguments.metrics));
+  const std::string metrics_address =
+      reachable_address(metrics_listen, metrics->port(), arguments.data_address);
   log::info("serving health on port {} and metrics on {}; coordinator {}", health->port(), metrics_address,
             arguments.coordinator);
-  Agent agent(agent_options(arguments, metrics_address), registry);
-  agent.run(termination);
+  AgentOptions options = agent_options(arguments, metrics_address);
+  options.draining = [&health] { health->set_serving(false); };
+  Agent agent(std::move(options), registry);
+  PENSTOCK_RETURN_IF_ERROR(agent.run(termination));
   log::info("drained");
   return ok_status();
+}
+
+// Whether the same command line would fail the next time, too.
+bool is_refusal(const Status& status) {
+  return status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kPermissionDenied ||
+         status.code() == StatusCode::kAborted;
 }
 
 }  // namespace
@@ -125,13 +146,21 @@ int main(int argc, char** argv) {
   worker::Arguments arguments;
   CLI::App app("Penstock worker daemon");
   worker::declare(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : worker::kRefused;
+  }
   if (arguments.executor) return worker::run_executor(worker::kExecutorSocket, arguments.parent);
 
-  if (arguments.name.empty()) arguments.name = worker::host_name();
+  worker::fill_defaults(arguments);
+  if (const Status checked = worker::check(arguments); !checked.ok()) {
+    std::cerr << message(checked) << std::endl;
+    return worker::kRefused;
+  }
   log::initialise(arguments.name);
   const Status served = worker::serve(arguments);
   if (served.ok()) return 0;
   log::error("{}", message(served));
-  return 1;
+  return worker::is_refusal(served) ? worker::kRefused : worker::kFailed;
 }

@@ -58,6 +58,12 @@ class FakeCoordinator {
     answering_ = answering;
   }
 
+  // Every session that registers from now on ends so.
+  void refuse(const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = status;
+  }
+
   // The first message since the last call that `wanted` accepts, those before it are passed over; nullopt
   // after `seconds`.
   std::optional<v1::WorkerMessage> await(const std::function<bool(const v1::WorkerMessage&)>& wanted,
@@ -128,7 +134,8 @@ class FakeCoordinator {
     bool reading_ended = false;
     std::thread writer([&] { write_all(stream, reading_ended); });
     v1::WorkerMessage message;
-    while (stream->Read(&message)) take(message);
+    while (stream->Read(&message) && take(message)) {
+    }
     const bool graceful = !context->IsCancelled();
     {
       const std::lock_guard lock(mutex_);
@@ -137,11 +144,14 @@ class FakeCoordinator {
       changed_.notify_all();
     }
     writer.join();
-    return grpc::Status::OK;
+    const std::lock_guard lock(mutex_);
+    return refusal_;
   }
 
-  void take(const v1::WorkerMessage& message) {
+  // False: the session is refused.
+  bool take(const v1::WorkerMessage& message) {
     const std::lock_guard lock(mutex_);
+    if (message.has_register_() && !refusal_.ok()) return false;
     if (message.has_register_()) {
       v1::CoordinatorMessage registered;
       registered.mutable_registered()->set_lease_ms(2000);
@@ -156,6 +166,7 @@ class FakeCoordinator {
     }
     received_.push_back(message);
     changed_.notify_all();
+    return true;
   }
 
   void write_all(grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::WorkerMessage>* stream,
@@ -183,6 +194,7 @@ class FakeCoordinator {
   std::map<std::string, std::string> published_;
   int sessions_ = 0;
   bool answering_ = true;
+  grpc::Status refusal_ = grpc::Status::OK;
   bool stopping_ = false;
   bool ended_gracefully_ = false;
   std::unique_ptr<grpc::Server> server_;
