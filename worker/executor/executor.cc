@@ -50,7 +50,8 @@ int run_rank(DaemonChannel& channel, const ExecutorAssignment& assignment) {
   if (status.ok()) return 0;
 
   const std::string reason = message(status);
-  log::error("job {} attempt {} rank {}: {}", attempt.job, attempt.attempt, rank.value, reason);
+  log::error("job {} attempt {} rank {} failed in step {}: {}", attempt.job, attempt.attempt, rank.value,
+             session.step(), reason);
   if (absl::IsAborted(status)) std::this_thread::sleep_for(kEchoDelay);
   const Status said = channel.send(
       RankFailed{.attempt = attempt, .rank = rank, .step = session.step(), .reason = reason, .exit_code = 1});

@@ -168,8 +168,7 @@ Status Interpreter::check_nothing_is_held() const {
 }
 
 Status Interpreter::explain(const Status& status, const ResolvedInstruction& instruction) const {
-  return with_context(status, fmt::format("step {}, {} (instruction {} of {})", step_.value,
-                                          plan::to_string(*instruction.source),
+  return with_context(status, fmt::format("{} (instruction {} of {})", plan::to_string(*instruction.source),
                                           &instruction - program_.data() + 1, program_.size()));
 }
 

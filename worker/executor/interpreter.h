@@ -3,8 +3,8 @@
 // Everything that an instruction touches is found at construction: stages, leases, slots, transfer ids. A
 // step allocates nothing here.
 //
-// Errors: whatever failed, with the step, the instruction (stage, action, microbatch, peer) and its place in
-// front. Afterwards the interpreter cannot be used again. Thread: one, the rank's own; it sleeps while it
+// Errors: whatever failed, with the instruction (stage, action, microbatch, peer) and its place in front; step()
+// tells the step. Afterwards the interpreter cannot be used again. Thread: one, the rank's own; it sleeps while it
 // waits.
 #pragma once
 

@@ -275,13 +275,13 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(Interpreter, failure_of_a_stage_names_step_instruction_and_reason_and_the_others_hear_of_it) {
+TEST(Interpreter, failure_of_a_stage_names_instruction_and_reason_and_the_others_hear_of_it) {
   const plan::ComputeProgram program = program_of({"1f1b", 3, 4, 1});
   Pipeline pipeline(plan::lower(program).value());
   pipeline.rank(1).stages()[0].fail_at(MicrobatchIndex(2));
   const std::vector<Status> statuses = pipeline.run(1);
   EXPECT_EQ(statuses[1].code(), StatusCode::kOutOfRange);
-  EXPECT_NE(message(statuses[1]).find("step 0, compute 1F2"), std::string::npos) << statuses[1];
+  EXPECT_NE(message(statuses[1]).find("compute 1F2"), std::string::npos) << statuses[1];
   EXPECT_NE(message(statuses[1]).find("the data has run out"), std::string::npos) << statuses[1];
   for (const int other : {0, 2}) {
     EXPECT_EQ(statuses[other].code(), StatusCode::kAborted);

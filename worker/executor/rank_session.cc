@@ -137,7 +137,8 @@ Status RankSession::report_step(StepIndex step, double gradient_norm) {
   return environment_.report(report_);
 }
 
-// Everything is allocated before the first step and kept to the end: the peak is what is held.
+// All of these are allocated before the first step and kept to the end: the peak is what is held. Not counted,
+// and made in the first step that needs them: the operators' own scratch and tables.
 void RankSession::account_memory() {
   report_.memory = {{"parameters", model_->parameter_bytes()},
                     {"gradients", model_->gradient_bytes()},

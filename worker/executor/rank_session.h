@@ -4,7 +4,7 @@
 //     train     steps first_step .. steps - 1, a StepReport each
 //     finish    drain with the peers, then RankFinished with the digests of its parameters
 //
-// Errors carry step and instruction where there are any. Thread: one; abort from any.
+// Errors carry the instruction where there is one; step() tells the step. Thread: one; abort from any.
 #pragma once
 
 #include <functional>

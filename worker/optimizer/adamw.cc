@@ -62,9 +62,8 @@ std::vector<SquaredNorm> AdamW::local_squared_norms() const {
 
 Status AdamW::apply(StepIndex step, double norm) {
   if (!std::isfinite(norm)) {
-    return failed_precondition(
-        "step {}: the gradient norm is {}: the run has diverged; lower lr or warm up longer", step.value,
-        norm);
+    return failed_precondition("the gradient norm is {}: the run has diverged; lower lr or warm up longer",
+                               std::isnan(norm) ? "nan" : "inf");  // the sign of a nan says nothing
   }
   kernels::AdamWStep update{.learning_rate = learning_rate(step, train_),
                             .beta1 = train_.optimizer.betas[0],

@@ -7,8 +7,7 @@
 //
 //     receiver                                   sender
 //     post_receive: receive posted
-//                   Ready(number, bytes)   --->  the send of that number goes to Gloo when the sizes are
-//                   equal;
+//                   Ready(number, bytes)   --->  the send of that number goes to Gloo when the sizes are equal;
 //                                                otherwise both ends abort, with both sizes in the reason
 //     drain:        Goodbye(sends, receives) ->  all of the peer's transfers have ended
 //                                            <-  GoodbyeSeen: it may close
