@@ -154,8 +154,8 @@ class EndpointContract : public ::testing::TestWithParam<ContractCase> {
   }
 };
 
-// Long enough that its receiver sees the middle of it.
-inline constexpr int64_t kLongMessage = 64 << 20;
+// Long enough that its receiver sees the middle of it, also on a crowded machine: 64 MiB were not.
+inline constexpr int64_t kLongMessage = 256 << 20;
 
 class EndpointLossContract : public EndpointContract {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EndpointLossContract);
