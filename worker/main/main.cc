@@ -78,7 +78,6 @@ std::string host_name() {
 
 void fill_defaults(Arguments& arguments) {
   if (arguments.name.empty()) arguments.name = host_name();
-  if (arguments.principal.empty()) arguments.principal = "worker:" + arguments.name;
   if (arguments.host_id.empty()) arguments.host_id = host_id();
 }
 
@@ -88,7 +87,7 @@ AgentOptions agent_options(const Arguments& arguments, const std::string& metric
   options.limits.orphan_bound =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.orphan_bound_seconds));
   Registration& registration = options.registration;
-  registration.principal = arguments.principal;
+  registration.principal = arguments.principal.empty() ? "worker:" + arguments.name : arguments.principal;
   registration.worker = arguments.name;
   registration.host_id = arguments.host_id;
   for (int i = 0; i < arguments.devices; ++i)
@@ -108,9 +107,11 @@ Status check(const Arguments& arguments) {
   PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(arguments.listen).status(), "--listen"));
   PENSTOCK_RETURN_IF_ERROR(with_context(parse_host_port(arguments.metrics).status(), "--metrics"));
   PENSTOCK_RETURN_IF_ERROR(with_context(check_data_address(arguments.data_address), "--data-address"));
-  // The rest as the coordinator will: --name, --principal, --host-id.
-  return codec::from_proto(codec::to_proto(agent_options(arguments, arguments.metrics).registration))
-      .status();
+  // The rest as the coordinator will: --name, --principal, --host-id. A principal made of the name must not be
+  // what a wrong name is blamed on.
+  Registration registration = agent_options(arguments, arguments.metrics).registration;
+  registration.principal = arguments.principal;
+  return codec::from_proto(codec::to_proto(registration)).status();
 }
 
 Status serve(const Arguments& arguments) {
