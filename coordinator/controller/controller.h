@@ -1,9 +1,8 @@
 // The coordinator, seen from its doors (rpc, main): asks and tells, answers by callback.
 //
 // Thread: every member may be called from any thread and never blocks.
-// Callbacks: run on the controller's thread, or on the calling thread when the call is refused at once; each
-// runs
-//   exactly once. They must not block; they may call the controller again.
+// Callbacks: run on the controller's thread, the planner's, or the calling one when the call is refused at once; each
+//   runs exactly once. They must not block; they may call the controller again.
 // Bounds: at most Limits::inbox calls wait at once; beyond that a call is refused with ResourceExhausted.
 // Errors: NotFound = no such job; Unavailable = the controller stops or the store does not commit: try again;
 //   ResourceExhausted = a bound is reached; InvalidArgument = the input is wrong as it stands.
@@ -28,12 +27,14 @@ struct SubmitCall {
   std::string spec_yaml{};
   std::string request_id{};  // "" is no id: every call submits anew
   bool dry_run = false;
+  // Whether the caller has left; may be asked once, from another thread, before `done` is called.
+  std::function<bool()> is_abandoned{};
 };
 
 struct JobWait {
   std::string name{};
-  uint64_t after_version =
-      0;  // answers as soon as the job's version is greater, or when it has ended; 0 answers at once
+  // Answers as soon as the job's version is greater, or when it has ended; 0 answers at once.
+  uint64_t after_version = 0;
   bool include_losses = false;
 };
 
@@ -41,8 +42,8 @@ struct LogWait {
   std::string name{};
   RankIndex rank{};     // unset: all ranks
   uint64_t cursor = 0;  // LogPage::next of the page before; 0 starts at the oldest line kept
-  bool follow =
-      false;  // waits until there is at least one line, or the job has ended; otherwise answers at once
+  // Waits until there is at least one line, or the job has ended; otherwise answers at once.
+  bool follow = false;
 };
 
 using WaitId = uint64_t;  // of one pending wait; 0 is none
@@ -64,14 +65,15 @@ class Controller {
  public:
   virtual ~Controller() = default;
 
-  // Jobs. submit answers when the job is durable; dry_run only checks (name is then the one in the file).
+  // Jobs. submit answers when the job is durable; dry_run only checks (name is then the one in the file). While the
+  // store does not commit, submit and cancel are answered with ResourceExhausted or Unavailable within seconds; the
+  // message says whether what was asked for may still come true.
   virtual void submit(SubmitCall call, std::function<void(StatusOr<SubmitOutcome>)> done) = 0;
   virtual void get_job(std::string name, bool include_losses,
                        std::function<void(StatusOr<JobView>)> done) = 0;
   // By submission; without job file, stages, events and losses, so that a long list stays small.
   virtual void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) = 0;
-  // Answers with the job's state once the cancellation is durable; a job that has ended keeps its state: no
-  // error.
+  // Answers with the job's state once the cancellation is durable; a job that has ended keeps its state: no error.
   virtual void cancel_job(std::string name, std::string principal,
                           std::function<void(StatusOr<JobState>)> done) = 0;
 
@@ -93,8 +95,7 @@ class Controller {
   // After WorkerSink::close it must still be called; the sink is let go then.
   virtual void close_session(SessionId session, std::string reason) = 0;
 
-  // Broker. AlreadyExists: published before; Aborted: the attempt is not the current one, or ended while
-  // waiting.
+  // Broker. AlreadyExists: published before; Aborted: the attempt is not the current one, or ended while waiting.
   virtual void publish(CommunicatorKey key, std::string value, std::function<void(Status)> done) = 0;
   // DeadlineExceeded after `timeout` names the missing rank.
   virtual WaitId look_up(CommunicatorKey key, Duration timeout,

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "coordinator/controller/internal/task_queue.h"
 #include "coordinator/controller/internal/waits.h"
+#include "coordinator/controller/internal/within_memory.h"
 #include "coordinator/core/assignment/assignment.h"
 #include "coordinator/core/core.h"
 #include "coordinator/telemetry/telemetry.h"
@@ -96,6 +97,9 @@ class Implementation final : public CoreController {
   void carry_out(CloseSession& command);
   void carry_out(PlanAttempt& command);
   void carry_out(Save& command) { store_->save(std::move(command)); }
+  void carry_out(CallAgain&) {
+    inbox_.post_always([this] { tell(AssignMore{}); });
+  }
   void carry_out(JobChanged& command) { waits_.job_changed(command.job, state_, clock_.unix_milliseconds()); }
   void carry_out(LogGrew& command) { waits_.log_grew(command.job, state_); }
   void carry_out(Observed& command) { telemetry_.record(command.observation); }
@@ -142,7 +146,10 @@ class Implementation final : public CoreController {
 
 Status Implementation::begin() {
   taken_at_ = clock_.now();
-  store_->start([this](Ticket ticket) { inbox_.post_always([this, ticket] { when_durable(ticket); }); });
+  store_->start([this](Ticket ticket) { inbox_.post_always([this, ticket] { when_durable(ticket); }); },
+                [this](Status status) {
+                  inbox_.post_always([this, status = std::move(status)] { tell(StoreHealth{status}); });
+                });
   tell(Restore{store_->load()});
   restored_ = state_.store.last();
   std::future<void> restored = restored_durable_.get_future();
@@ -240,7 +247,7 @@ void Implementation::carry_out(CloseSession& command) {
 void Implementation::carry_out(PlanAttempt& command) {
   planning_.post_always([this, command = std::move(command)] {
     if (stopping_) return;
-    auto plan = plan_attempt(*command.spec);
+    const auto plan = within_memory("plan", [&] { return plan_attempt(*command.spec); });
     AttemptPlanned planned{command.job, command.order, plan.status(), plan.ok() ? *plan : nullptr};
     inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
   });
@@ -256,7 +263,10 @@ void Implementation::submit(SubmitCall call, std::function<void(StatusOr<SubmitO
 void Implementation::check_submission(SubmitCall call,
                                       const std::function<void(StatusOr<SubmitOutcome>)>& done) {
   if (stopping_) return done(stopping());
-  StatusOr<CheckedJob> checked = check_job(call.spec_yaml);
+  // Planning may take seconds: not for somebody who has left.
+  if (call.is_abandoned && call.is_abandoned())
+    return done(cancelled("submit: the caller did not wait for the check"));
+  StatusOr<CheckedJob> checked = within_memory("check", [&] { return check_job(call.spec_yaml); });
   const bool posted = inbox_.post_always([this, call = std::move(call), checked = std::move(checked), done] {
     if (!checked.ok()) return done(checked.status());
     if (call.dry_run) return done(checked->outcome);

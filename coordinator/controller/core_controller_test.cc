@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "coordinator/controller/internal/task_queue.h"
+#include "coordinator/controller/internal/within_memory.h"
 #include "coordinator/store/sqlite_store.h"
 
 namespace penstock::coordinator {
@@ -377,6 +378,19 @@ TEST_F(CoreControllerTest, restarted_controller_knows_its_jobs) {
   EXPECT_THAT(failed.reason, HasSubstr("coordinator was restarted"));
   EXPECT_FALSE(get("tiny-2")->ended());
   EXPECT_EQ(submit({.spec_yaml = kJob, .request_id = "r2"})->name, "tiny-2");
+}
+
+TEST_F(CoreControllerTest, call_that_was_abandoned_is_not_planned) {
+  // A check takes seconds for a big job; nobody waits for this one.
+  const auto outcome = submit({.spec_yaml = kJob, .is_abandoned = [] { return true; }});
+  EXPECT_EQ(outcome.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(get("tiny").status().code(), StatusCode::kNotFound);
+}
+
+TEST(WithinMemoryTest, job_that_memory_does_not_hold_is_refused) {
+  const auto answer = within_memory("plan", []() -> StatusOr<int> { throw std::bad_alloc(); });
+  EXPECT_EQ(answer.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(*within_memory("plan", []() -> StatusOr<int> { return 7; }), 7);
 }
 
 TEST(TaskQueueTest, calls_beyond_the_bound_are_refused_and_others_are_not) {

@@ -60,6 +60,8 @@ struct LogGrew {
 struct Observed {
   Observation observation;
 };
+// Wants an AssignMore, after the events that wait already: what is left to do must not hold them up.
+struct CallAgain {};
 // A line for the coordinator's own log.
 struct Say {
   log::Level level = log::Level::Info;
@@ -67,6 +69,6 @@ struct Say {
 };
 
 using Command = std::variant<AnswerSubmit, AnswerCancel, AnswerPublish, AnswerLookUp, SendToWorker,
-                             CloseSession, PlanAttempt, Save, JobChanged, LogGrew, Observed, Say>;
+                             CloseSession, PlanAttempt, Save, JobChanged, LogGrew, Observed, CallAgain, Say>;
 
 }  // namespace penstock::coordinator

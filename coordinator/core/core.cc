@@ -1,5 +1,6 @@
 #include "coordinator/core/core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "coordinator/core/internal/turn.h"
@@ -9,7 +10,6 @@ namespace {
 
 struct Resume {
   Turn& turn;
-  void operator()(Command& command) { turn.emit(std::move(command)); }
   void operator()(const AdmitJob& what) { admit_job(turn, what.job); }
   void operator()(const StartAttempt& what) { start_attempt(turn, what.job, what.attempt); }
   void operator()(const EndJob& what) { finish_ending(turn, what.job); }
@@ -35,7 +35,10 @@ struct Dispatch {
   void operator()(AttemptPlanned& event) { on_planned(turn, std::move(event)); }
   void operator()(StoreDurable& event) {
     for (Continuation& what : turn.state.store.durable(event.ticket)) std::visit(Resume{turn}, what);
+    answer_durable(turn);
   }
+  void operator()(StoreHealth& event) { turn.state.store_health = std::move(event.status); }
+  void operator()(AssignMore&) { assign_more(turn); }
   void operator()(Tick&) { on_tick(turn); }
 };
 
@@ -47,6 +50,16 @@ std::vector<Command> apply(State& state, Event event, Now now) {
   state.placing_due |= turn.placing_due;
   if (state.placing_due && now.time >= state.place_next) place_queue(turn);
   return std::move(turn.commands);
+}
+
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return (c >= 0 && c < 0x20) || c == 0x7f; }, ' ');
+  return text;
+}
+
+std::string counted(int64_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
 Ticket Turn::save(std::vector<Write> writes) {

@@ -2,13 +2,12 @@
 //
 // The same code runs under the controller's clock, network and store and under simulated ones.
 // What it promises:
-//   - a submission is answered, and its job seen, only when it is durable; an assignment leaves only when its
-//   attempt's
-//     number is durable; an end is seen only when it is durable;
-//   - a report, publication or look-up that does not carry the live (job, attempt, incarnation) is refused
-//   and counted;
-//   - a device slot holds at most one rank, and none is placed there before the last one's executor is known
-//   to be gone;
+//   - a submission is acknowledged, and its job seen, only when it is durable; an assignment leaves only when its
+//     attempt's number is durable; an end is seen only when it is durable; an abort waits for nothing;
+//   - a report, publication or look-up that does not carry the live (job, attempt, incarnation) is refused and
+//     counted;
+//   - a device slot holds at most one rank, and none is placed there before the last one's executor is known to be
+//     gone;
 //   - an ended job stays ended; nothing grows without a bound of Options.
 // Thread: none; State belongs to one caller.
 #pragma once

@@ -65,18 +65,25 @@ struct LookUpAbandoned {
 struct AttemptPlanned {
   std::string job{};
   int64_t order = 0;  // as in PlanAttempt
-  Status status;  // when it is not OK there is no plan
+  Status status;      // when it is not OK there is no plan
   std::shared_ptr<const AttemptPlan> plan{};
 };
 // All saves up to `ticket` are durable.
 struct StoreDurable {
   Ticket ticket = 0;
 };
+// Why the store's saves fail now, or OK when they succeed again.
+struct StoreHealth {
+  Status status;
+};
+// The answer to CallAgain.
+struct AssignMore {};
 // Time has passed; comes every 100 ms or so.
 struct Tick {};
 
-using Event = std::variant<Restore, Submit, Cancel, SessionOpened, SessionSaid, SessionClosed, Publish,
-                           LookUp, LookUpAbandoned, AttemptPlanned, StoreDurable, Tick>;
+using Event =
+    std::variant<Restore, Submit, Cancel, SessionOpened, SessionSaid, SessionClosed, Publish, LookUp,
+                 LookUpAbandoned, AttemptPlanned, StoreDurable, StoreHealth, AssignMore, Tick>;
 
 struct Now {
   TimePoint time{};     // for decisions

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "proto/codec/limits.h"
 
 namespace penstock::coordinator {
 
@@ -27,28 +28,39 @@ struct Options {
   // ...and is taken for gone after this: the orphan bound of executors (30 s) and a margin.
   Duration stopping_limit = 40s;
 
+  // No committed step for this long, and for this many times the median of the last steps: the job says so.
+  Duration stalled_after = 30s;
+  int stalled_steps = 5;
+
   Duration placing_interval = 20ms;  // the queue is looked through at most this often
+
+  size_t assigned_at_once = 8;  // ranks told in one turn: an assignment may be large
 
   size_t jobs_live = 1000;   // queued or running; beyond, submit is refused
   size_t jobs_ended = 1000;  // the oldest ended job is retired beyond
   size_t events_per_job = 100;
+  int notes_per_job = 10;  // consecutive events that are no transition; beyond, the last one is replaced
   size_t log_lines_per_job = 10'000;
   size_t log_bytes_per_job = 4u << 20;
   size_t log_bytes_of_ended = 64u << 20;  // all ended jobs together; the oldest lose their logs beyond
-  size_t log_line_bytes = 4096;
+  size_t log_line_bytes = codec::kLongestLogLine;
   // Step reports of one job that wait for the slowest rank's: at least 64 steps of them. A rank further ahead
   // fails the job. Generous, since short steps and one late stream come far apart.
-  int64_t reports_ahead = 1 << 18;
+  int64_t reports_ahead = 1 << 16;
 
   size_t workers = 16'384;
-  size_t devices_per_worker = 64;
-  size_t worker_name_bytes = 253;
+  size_t devices_per_worker = codec::kMostDevices;
+  size_t worker_name_bytes = codec::kLongestName;
 
   size_t look_ups_pending = 65'536;
-  size_t broker_value_bytes = 64u << 10;
+  size_t broker_value_bytes = codec::kLargestBrokerValueBytes;
   size_t broker_item_bytes = 1024;  // of a communicator's and an item's name
   size_t broker_bytes_per_attempt = 64u << 20;
 
+  size_t answers_pending = 4096;  // calls that wait for the store
+  // Such a call is answered with the error after this: when the store says why it does not commit, and when not.
+  Duration store_patience = 3s;
+  Duration store_patience_unexplained = 10s;
   size_t transactions_pending = 4096;  // saves that are not durable yet; beyond, submit is refused
 };
 

@@ -25,6 +25,7 @@ struct Applier {
   void operator()(const AddEvent& write) {
     StoredJob* job = find(write.job);
     if (!job) return;
+    if (!job->events.empty() && write.sequence + 1 == job->next_event) job->events.pop_back();
     job->events.push_back(write.event);
     job->next_event = write.sequence + 1;
     const auto extra = static_cast<int64_t>(job->events.size()) - write.kept;

@@ -62,7 +62,8 @@ struct PutStatus {
   std::string job{};
   JobStatus status{};
 };
-// Event number `sequence` of the job, from 0; the newest `kept` are kept.
+// Event number `sequence` of the job, from 0: a new one, or the last one again, which it replaces. The newest `kept`
+// are kept.
 struct AddEvent {
   std::string job{};
   int64_t sequence = 0;

@@ -27,9 +27,10 @@ class SqliteStore final : public Store {
 
   std::vector<StoredJob> load() override { return std::move(jobs_); }
 
-  void start(std::function<void(Ticket)> durable) override {
+  void start(std::function<void(Ticket)> durable, std::function<void(Status)> health) override {
     PENSTOCK_CHECK(!writer_.joinable(), "the store is started twice");
     durable_ = std::move(durable);
+    health_ = std::move(health);
     writer_ = std::thread([this] { write_until_stopped(); });
   }
 
@@ -71,11 +72,16 @@ class SqliteStore final : public Store {
       const Status before = last_;
       last_ = write(batch);
       if (last_.ok()) {
-        if (!before.ok()) log::info("the store commits again");
+        if (!before.ok()) {
+          log::info("the store commits again");
+          health_(last_);
+        }
         return true;
       }
-      if (before != last_)
+      if (before != last_) {
         log::error("the store cannot commit, trying again every second: {}", message(last_));
+        health_(last_);
+      }
       std::unique_lock lock(mutex_);
       if (wake_.wait_for(lock, kRetryInterval, [this] { return stopping_; })) return false;
     }
@@ -99,6 +105,7 @@ class SqliteStore final : public Store {
   const std::unique_ptr<Database> database_;  // the writer's, once started
   std::vector<StoredJob> jobs_;
   std::function<void(Ticket)> durable_;
+  std::function<void(Status)> health_;
   Status last_;  // the writer's; read by others after join
 
   std::mutex mutex_;  // guards the members below
@@ -115,23 +122,25 @@ Status check_identity(Database& database, const std::string& path) {
   if (application != kApplicationId) {
     return failed_precondition(
         "{}: expected a coordinator's database, found one of another program (application id {:#x}); nothing "
-        "was "
-        "changed: choose another state folder",
+        "was changed: choose another state folder",
         path, application);
   }
   if (version != kSchemaVersion) {
     return failed_precondition(
         "{}: expected version {} of the tables, found {}; nothing was changed: start the coordinator that "
-        "wrote it, or "
-        "choose another state folder",
+        "wrote it, or choose another state folder",
         path, kSchemaVersion, version);
   }
   return ok_status();
 }
 
+// A new file, or one whose creation was cut short: journal_mode writes the header before there is a table.
 StatusOr<bool> is_empty(Database& database) {
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t pages, database.pragma("page_count"));
-  return pages == 0;
+  if (pages == 0) return true;
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t application, database.pragma("application_id"));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t tables, database.number("SELECT count(*) FROM sqlite_master"));
+  return application == 0 && tables == 0;
 }
 
 Status check_pages(Database& database) {
@@ -157,10 +166,13 @@ Status open_or_create(Database& database, const std::string& path) {
   return check_pages(database);
 }
 
-Status explained(const Status& status, const std::string& path) {
+Status explained(const Database& database, const Status& status, const std::string& path) {
+  if (database.is_locked_out())
+    return unavailable("{}: another coordinator has it open: {}", path, message(status));
   switch (status.code()) {
     case StatusCode::kUnavailable:
-      return unavailable("{}: another coordinator may have it open: {}", path, message(status));
+      return unavailable("{}: the file cannot be read or written: {}; look at its disk and file system", path,
+                         message(status));
     case StatusCode::kDataLoss:
       return data_loss(
           "{}: expected a coordinator's database: {}; nothing was changed: restore a copy, or choose another "
@@ -175,9 +187,10 @@ Status explained(const Status& status, const std::string& path) {
 
 StatusOr<std::unique_ptr<Store>> open_sqlite_store(const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::open(path));
-  if (Status status = open_or_create(*database, path); !status.ok()) return explained(status, path);
+  if (Status status = open_or_create(*database, path); !status.ok())
+    return explained(*database, status, path);
   StatusOr<std::vector<StoredJob>> jobs = read_jobs(*database);
-  if (!jobs.ok()) return explained(jobs.status(), path);
+  if (!jobs.ok()) return explained(*database, jobs.status(), path);
   return std::make_unique<SqliteStore>(std::move(database), *std::move(jobs));
 }
 

@@ -9,11 +9,11 @@
 
 namespace penstock::coordinator {
 
-// Opens the file or creates it; its folder must exist. It is this process's alone until the store is
-// destroyed.
-//   DataLoss: the file is damaged or no database. FailedPrecondition: another program or version wrote it, or
-//   it is read-only. Unavailable: another coordinator has it open. PermissionDenied and others as the system
-//   says.
+// Opens the file or creates it; its folder must exist. It is this process's alone until the
+// store is destroyed.
+//   DataLoss: the file is damaged or no database. FailedPrecondition: another program or version wrote it, or it is
+//   read-only. Unavailable: another coordinator has it open, or its disk gives errors. PermissionDenied and others
+//   as the system says.
 // An error changes nothing in the file.
 StatusOr<std::unique_ptr<Store>> open_sqlite_store(const std::string& path);
 

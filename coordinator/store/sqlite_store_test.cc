@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,7 +64,7 @@ class SqliteStoreTest : public ::testing::Test {
     {
       auto store = open();
       Durable durable;
-      store->start([&](Ticket ticket) { durable.reached(ticket); });
+      store->start([&](Ticket ticket) { durable.reached(ticket); }, [](Status) {});
       Ticket ticket = 0;
       for (const Write& write : writes) store->save({++ticket, {write}});
       durable.wait_for(ticket);
@@ -127,7 +128,8 @@ class RandomWrites {
         return PutStages{job, stages()};
       case 4:
       case 5:
-        return AddEvent{job, state.events++, 5, {below(1000), JobState::Running, "reason", "by"}};
+        state.events += below(3);  // the last one again, the next one, or with a gap
+        return AddEvent{job, state.events, 5, {below(1000), JobState::Running, "reason", "by"}};
       case 6:
       case 7:
         return PutStatus{job, status()};
@@ -239,7 +241,7 @@ TEST_F(SqliteStoreTest, writes_about_unknown_jobs_change_nothing) {
 TEST_F(SqliteStoreTest, stop_writes_what_is_queued) {
   {
     auto store = open();
-    store->start([](Ticket) {});
+    store->start([](Ticket) {}, [](Status) {});
     for (Ticket ticket = 1; ticket <= 100; ++ticket) {
       store->save(
           {ticket,
@@ -254,9 +256,11 @@ TEST_F(SqliteStoreTest, stop_writes_what_is_queued) {
 [[noreturn]] void write_until_killed(const std::string& path, int acknowledged) {
   auto store = open_sqlite_store(path);
   if (!store.ok()) _exit(2);
-  (*store)->start([&](Ticket ticket) {
-    if (write(acknowledged, &ticket, sizeof ticket) != sizeof ticket) _exit(3);
-  });
+  (*store)->start(
+      [&](Ticket ticket) {
+        if (write(acknowledged, &ticket, sizeof ticket) != sizeof ticket) _exit(3);
+      },
+      [](Status) {});
   for (Ticket ticket = 1;; ++ticket) {
     (*store)->save(
         {ticket, {CreateJob{definition("job-" + std::to_string(ticket), static_cast<int64_t>(ticket)), {}}}});
@@ -339,7 +343,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 1 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 2 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 
@@ -356,6 +360,67 @@ TEST_F(SqliteStoreTest, folder_that_does_not_exist_is_named) {
   const auto store = open_sqlite_store(folder / "absent" / "coordinator.db");
   EXPECT_FALSE(store.ok());
   EXPECT_THAT(message(store.status()), HasSubstr("absent/coordinator.db"));
+}
+
+TEST_F(SqliteStoreTest, creation_that_was_cut_short_is_done_again) {
+  // A crash between the header and the tables must not leave a state folder that nobody can use.
+  run_sql(path, "PRAGMA journal_mode=WAL");
+  ASSERT_FALSE(bytes().empty());
+  EXPECT_EQ(written_and_read({CreateJob{definition("a", 1), {}}}).size(), 1u);
+}
+
+// No file of this process may grow beyond `bytes` while it lives: a disk that takes no more.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  sighandler_t handler_;
+  rlimit before_{};
+};
+
+TEST_F(SqliteStoreTest, disk_that_gives_errors_is_not_taken_for_another_coordinator) {
+  const FileSizeLimit limit(100);
+  const auto store = open_sqlite_store(path);
+  ASSERT_FALSE(store.ok());
+  EXPECT_THAT(message(store.status()), HasSubstr("File too large"));
+  EXPECT_THAT(message(store.status()), ::testing::Not(HasSubstr("another coordinator")));
+}
+
+TEST_F(SqliteStoreTest, trouble_and_its_end_are_told_and_nothing_is_lost) {
+  auto store = open();
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::string> told;  // codes and tickets, in order
+  const auto tell = [&](std::string what) {
+    const std::lock_guard lock(mutex);
+    told.push_back(std::move(what));
+    changed.notify_all();
+  };
+  const auto wait_for = [&](size_t count) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return told.size() >= count; });
+  };
+  store->start([&](Ticket ticket) { tell(std::to_string(ticket)); },
+               [&](const Status& status) { tell(status.ok() ? "well" : "ill"); });
+  {
+    const FileSizeLimit limit(100);
+    store->save({1, {CreateJob{definition("a", 1), {}}}});
+    wait_for(1);
+  }
+  wait_for(3);
+  EXPECT_THAT(told, ::testing::ElementsAre("ill", "well", "1"));
+  EXPECT_TRUE(store->stop().ok());
+  store.reset();
+  EXPECT_EQ(open()->load().size(), 1u);
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 // Keeps what must outlive the coordinator process.
 //
 // Execution: save() queues and returns; one writer thread takes the whole queue into one transaction (group
-// commit),
-//   so that many small saves cost one flush of the disk.
+//   commit), so that many small saves cost one flush of the disk.
 // Ordering: transactions are written in the order of save().
-// Durability: `durable` is told a ticket only when that save and all before it are on disk and survive a
-// crash of the
-//   process and of the machine. A save that fails (disk full, I/O error) is tried again until it succeeds:
-//   nothing is dropped, nothing overtakes it, and the log says why.
+// Durability: `durable` is told a ticket only when that save and all before it are on disk and survive a crash
+//   of the process and of the machine. A save that fails (disk full, I/O error) is tried again until it
+//   succeeds: nothing is dropped, nothing overtakes it, and `health` is told why.
 // Bounds: the queue holds what the core has pending (Options::transactions_pending and one save per job).
 #pragma once
 
@@ -27,8 +25,9 @@ class Store {
   // What the store held when it was opened. Thread: before start().
   virtual std::vector<StoredJob> load() = 0;
 
-  // Starts the writer; `durable` runs on its thread. Called once.
-  virtual void start(std::function<void(Ticket)> durable) = 0;
+  // Starts the writer; both run on its thread. `health` is told the error when saves begin to fail or fail for
+  // another reason, and OK when they succeed again, before `durable` is told so. Called once.
+  virtual void start(std::function<void(Ticket)> durable, std::function<void(Status)> health) = 0;
 
   // Thread: one at a time, after start().
   virtual void save(Save save) = 0;

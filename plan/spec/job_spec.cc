@@ -19,7 +19,7 @@ using Names = std::vector<std::string>;
 constexpr int64_t kByteVocabulary = 256;
 constexpr int64_t kMostTokensPerMicrobatch = 1 << 20;
 constexpr int64_t kMostMicrobatchesOfARank = 1 << 17;           // stages_per_rank x microbatches
-constexpr int64_t kMostMicrobatchesOfAJob = 1 << 23;            // stages x microbatches
+constexpr int64_t kMostMicrobatchesOfAJob = 1 << 20;            // stages x microbatches
 constexpr double kMostParameters = 4398046511104.0;             // 2^42
 constexpr double kMostActivationBytes = 1152921504606846976.0;  // 2^60
 

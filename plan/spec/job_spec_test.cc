@@ -425,7 +425,7 @@ TEST(ParseJobSpec, a_program_too_long_to_send_is_refused) {
   set("stages_per_rank: 2", "stages_per_rank: 8");
   set("global_batch_size: 32", "global_batch_size: 262144");
   EXPECT_EQ(refusal(text),
-            "line 28: parallel.stages_per_rank: expected at most 131072 forwards a rank and 8388608 a step "
+            "line 28: parallel.stages_per_rank: expected at most 131072 forwards a rank and 1048576 a step "
             "(stages x microbatches), found 524288 and 16777216");
 }
 

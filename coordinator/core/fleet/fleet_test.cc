@@ -34,10 +34,10 @@ TEST(Registration, malformed_one_is_refused_with_the_field) {
   Registration r = registration("");
   EXPECT_THAT(refused(r), HasSubstr("worker: expected a name"));
   EXPECT_THAT(refused(registration("a b")), HasSubstr("without spaces"));
-  EXPECT_THAT(refused(registration(std::string(254, 'w'))), HasSubstr("1 to 253"));
+  EXPECT_THAT(refused(registration(std::string(256, 'w'))), HasSubstr("1 to 255"));
   EXPECT_THAT(refused(registration("w", 0)), HasSubstr("incarnation: expected a positive number, found 0"));
-  EXPECT_THAT(refused(registration("w", 1, 0)), HasSubstr("devices: expected 1 to 64, found 0"));
-  EXPECT_THAT(refused(registration("w", 1, 65)), HasSubstr("found 65"));
+  EXPECT_THAT(refused(registration("w", 1, 0)), HasSubstr("devices: expected 1 to 256, found 0"));
+  EXPECT_THAT(refused(registration("w", 1, 257)), HasSubstr("found 257"));
   r = registration("w", 1, 2);
   r.devices[1].index = 0;
   EXPECT_THAT(refused(r), HasSubstr("device 0: expected once, found twice"));

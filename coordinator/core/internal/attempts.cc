@@ -3,9 +3,11 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "coordinator/core/digest/weights_digest.h"
 #include "coordinator/core/internal/turn.h"
 #include "coordinator/core/placement/placement.h"
+#include "proto/codec/limits.h"
 
 namespace penstock::coordinator {
 namespace {
@@ -53,16 +55,31 @@ Job* live_attempt(State& state, const std::string& name, int64_t number) {
   return job && job->live() && job->attempt && job->attempt->number == number ? job : nullptr;
 }
 
+std::string readiness(const Attempt& attempt) {
+  if (attempt.ranks.size() == 1) return "its rank is not ready yet";
+  return fmt::format("{} of {} ranks are ready", attempt.ready, attempt.ranks.size());
+}
+
 void assign_when_ready(Turn& turn, Job& job) {
   Attempt& attempt = *job.attempt;
   if (!attempt.durable || !attempt.plan) return;
-  std::vector<std::string> hosts;
   std::vector<std::string> workers;
   for (const RankState& rank : attempt.ranks) {
-    hosts.push_back(turn.state.fleet.find(rank.worker)->host);
+    attempt.hosts.push_back(turn.state.fleet.find(rank.worker)->host);
     workers.push_back(rank.worker);
   }
-  for (size_t r = 0; r < attempt.ranks.size(); ++r) {
+  job.stages = planned_stages(*job.spec, *attempt.plan, workers);
+  attempt.loss_ranks = attempt.plan->loss_ranks;
+  turn.state.assigning.push_back({job.name(), attempt.order});
+  set_reason(turn, job, readiness(attempt));
+  if (turn.state.assigning.size() == 1) assign_more(turn);
+}
+
+// Tells the next ranks; true when all have been.
+bool assign_some(Turn& turn, Job& job) {
+  Attempt& attempt = *job.attempt;
+  const size_t end = std::min(attempt.ranks.size(), attempt.assigned + turn.state.options.assigned_at_once);
+  for (size_t& r = attempt.assigned; r < end; ++r) {
     RankState& rank = attempt.ranks[r];
     const Worker& worker = *turn.state.fleet.find(rank.worker);
     PENSTOCK_CHECK(worker.is_open() && worker.incarnation == rank.incarnation,
@@ -71,13 +88,27 @@ void assign_when_ready(Turn& turn, Job& job) {
                                               {.attempt = {job.name(), attempt.number, rank.incarnation},
                                                .rank = RankIndex(static_cast<int64_t>(r)),
                                                .device = rank.device,
-                                               .rank_hosts = hosts}));
+                                               .rank_hosts = attempt.hosts}));
     rank.assigned = true;
   }
-  job.stages = planned_stages(*job.spec, *attempt.plan, workers);
-  attempt.loss_ranks = attempt.plan->loss_ranks;
+  if (end < attempt.ranks.size()) return false;
   attempt.plan.reset();
-  set_reason(turn, job, fmt::format("0 of {} ranks are ready", attempt.ranks.size()));
+  attempt.hosts.clear();
+  return true;
+}
+
+// One attempt has one arithmetic: with two, the bits of its result would depend on where its ranks were placed.
+std::optional<std::string> different_arithmetic(const Attempt& attempt, RankIndex fresh) {
+  const RankState& rank = attempt.ranks[static_cast<size_t>(fresh.value)];
+  for (size_t r = 0; r < attempt.ranks.size(); ++r) {
+    const RankState& other = attempt.ranks[r];
+    if (!other.ready || other.fingerprint == rank.fingerprint) continue;
+    return message(failed_precondition(
+        "the ranks of an attempt must compute alike, or its result would depend on their placement: expected "
+        "\"{}\" as rank {} on {} has it, found \"{}\" of rank {} on {}",
+        other.fingerprint, r, other.worker, rank.fingerprint, fresh.value, rank.worker));
+  }
+  return std::nullopt;
 }
 
 std::optional<double> loss_of(const Attempt& attempt, const std::vector<StepReport>& reports) {
@@ -159,7 +190,7 @@ void succeed_when_finished(Turn& turn, Job& job) {
   job.status.weights_digest = *digest;
   begin_ending(turn, job,
                {.state = JobState::Succeeded,
-                .reason = fmt::format("{} steps done", job.status.step),
+                .reason = counted(job.status.step, "step") + " done",
                 .exit_code = ExitCode::Succeeded});
 }
 
@@ -169,20 +200,26 @@ void place_queue(Turn& turn) {
   State& state = turn.state;
   state.placing_due = false;
   state.place_next = turn.now.time + state.options.placing_interval;
+  if (state.store.pending() >= state.options.transactions_pending) {
+    state.placing_due = true;  // what is placed must be written; the store has enough to write
+    return;
+  }
   const std::vector<std::string> names(state.queue.begin(), state.queue.end());
+  Placer placer(state.fleet);
   std::string blocked_by;
   for (const std::string& name : names) {
     Job& job = state.jobs.at(name);
     if (!blocked_by.empty()) {
       const std::string reason = fmt::format("waits behind job {}", blocked_by);
-      if (job.status.state == JobState::Placing) move_job(turn, job, JobState::Queued, reason, "coordinator");
+      if (job.status.state == JobState::Placing)
+        turn.save(move_job(turn, job, JobState::Queued, reason, "coordinator"));
       set_reason(turn, job, reason);
       continue;
     }
     const Placement placement =
-        place(state.fleet, {.kind = job.spec->device.kind, .ranks = job.definition.ranks});
+        placer.place({.job = name, .kind = job.spec->device.kind, .ranks = job.definition.ranks});
     if (job.status.state == JobState::Queued)
-      move_job(turn, job, JobState::Placing, placement.reason, "coordinator");
+      turn.save(move_job(turn, job, JobState::Placing, placement.reason, "coordinator"));
     if (placement.placed()) {
       std::erase(state.queue, name);
       begin_attempt(turn, job, placement);
@@ -211,16 +248,37 @@ void start_attempt(Turn& turn, const std::string& name, int64_t number) {
   assign_when_ready(turn, *job);
 }
 
-void rank_ready(Turn& turn, Job& job, RankIndex rank) {
+// An attempt that is over has no rank left to tell.
+void assign_more(Turn& turn) {
+  std::deque<Assigning>& assigning = turn.state.assigning;
+  const auto is_over = [&](const Assigning& one) {
+    const Job* job = turn.state.find_job(one.job);
+    return !job || !job->live() || !job->attempt || job->attempt->order != one.order;
+  };
+  while (!assigning.empty() && is_over(assigning.front())) assigning.pop_front();
+  if (assigning.empty()) return;
+  if (assign_some(turn, turn.state.jobs.at(assigning.front().job))) assigning.pop_front();
+  if (!assigning.empty()) turn.emit(CallAgain{});
+}
+
+void rank_ready(Turn& turn, Job& job, const RankReady& report) {
   Attempt& attempt = *job.attempt;
-  attempt.ranks[static_cast<size_t>(rank.value)].ready = true;
+  RankState& rank = attempt.ranks[static_cast<size_t>(report.rank.value)];
+  rank.ready = true;
+  rank.fingerprint = one_line(utf8_cleaned(report.fingerprint, codec::kLongestName));
+  if (const auto reason = different_arithmetic(attempt, report.rank)) return fail_job(turn, job, *reason);
   const size_t ranks = attempt.ranks.size();
   if (++attempt.ready < static_cast<int>(ranks)) {
-    set_reason(turn, job, fmt::format("{} of {} ranks are ready", attempt.ready, ranks));
+    // A thousand ranks are a thousand changes, and not as many lines in the log.
+    const bool said = attempt.ready > 1 && turn.now.time - attempt.ready_said < 1s;
+    set_reason(turn, job, readiness(attempt), !said);
+    if (!said) attempt.ready_said = turn.now.time;
     return;
   }
-  turn.save(
-      move_job(turn, job, JobState::Running, fmt::format("all {} ranks are ready", ranks), "coordinator"));
+  attempt.progressed = turn.now.time;
+  turn.save(move_job(turn, job, JobState::Running,
+                     ranks == 1 ? "its rank is ready" : fmt::format("all {} ranks are ready", ranks),
+                     "coordinator"));
 }
 
 void rank_finished(Turn& turn, Job& job, RankFinished report) {
@@ -243,6 +301,7 @@ void commit_steps(Turn& turn, Job& job) {
     any = true;
   }
   if (!any) return;
+  progress_made(turn, job);
   changed(turn, job);
   save_progress(turn, job);
 }

@@ -26,8 +26,9 @@ void release_rank(Turn& turn, const Job& job, RankIndex index, const RankState& 
   }
   const TimePoint again = turn.now.time + turn.state.options.abort_retry;
   stop(*device, end.reason, turn.now.time, again);
-  // A finished rank's executor leaves by itself; the others are told now.
-  if (worker->is_open() && !rank.finished) turn.send(worker->session, Abort{key, index, end.reason});
+  // A finished rank's executor leaves by itself and a dead one is gone; the others are told now.
+  if (worker->is_open() && !rank.finished && !rank.dead)
+    turn.send(worker->session, Abort{key, index, end.reason});
 }
 
 void trim_logs(State& state) {

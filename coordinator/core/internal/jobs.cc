@@ -20,6 +20,9 @@ std::string free_name(const State& state, const std::string& wanted) {
 }
 
 Status can_submit(const State& state) {
+  if (const Status trouble = store_trouble(state); !trouble.ok())
+    return error(trouble.code(), "submit: nothing was submitted: {}; try again when it can",
+                 message(trouble));
   const size_t live = state.jobs.size() - state.ended.size();
   if (live >= state.options.jobs_live) {
     return resource_exhausted("submit: {} jobs are queued or running, at most {} may be; cancel one or wait",
@@ -77,12 +80,8 @@ bool answer_repeated(Turn& turn, const Submit& event) {
                                     event.request_id, job.name())});
     return true;
   }
-  AnswerSubmit answer{event.reply, outcome_for(job, *event.spec)};
-  if (turn.state.store.is_durable(job.created)) {
-    turn.emit(std::move(answer));
-  } else {
-    turn.after(job.created, Command(std::move(answer)));
-  }
+  answer_when_durable(turn,
+                      {job.created, job.name(), AnswerSubmit{event.reply, outcome_for(job, *event.spec)}});
   return true;
 }
 
@@ -105,7 +104,7 @@ void resume(Turn& turn, Job& job) {
   job.spec = std::make_shared<const plan::JobSpec>(*std::move(spec));
   if (state == JobState::Paused) return;
   if (state == JobState::Placing)
-    move_job(turn, job, JobState::Queued, "the coordinator was restarted", "coordinator");
+    turn.save(move_job(turn, job, JobState::Queued, "the coordinator was restarted", "coordinator"));
   turn.state.queue.push_back(job.name());
 }
 
@@ -124,6 +123,26 @@ Job job_from(const StoredJob& stored) {
   return job;
 }
 
+bool is_waiting(JobState state) {
+  return state == JobState::Queued || state == JobState::Placing;
+}
+
+// Adds the event, or puts it in the last one's place: a job that waits, or that flutters, must not push out what
+// happened before.
+void add_event(Turn& turn, Job& job, bool replaces, JobEventView event) {
+  if (replaces) {
+    job.events.back() = std::move(event);
+    return;
+  }
+  job.events.push_back(std::move(event));
+  ++job.next_event;
+  while (job.events.size() > turn.state.options.events_per_job) job.events.pop_front();
+}
+
+void add_event(Turn& turn, Job& job, bool replaces) {
+  add_event(turn, job, replaces, event_of(job.status));
+}
+
 }  // namespace
 
 void changed(Turn& turn, Job& job) {
@@ -138,29 +157,47 @@ std::vector<Write> move_job(Turn& turn, Job& job, JobState state, const std::str
   status.reason = reason;
   status.by = by;
   status.since_unix_ms = turn.now.unix_ms;
-  const int64_t sequence = job.next_event;
-  enter(turn, job, std::move(status));
+  const int64_t sequence = enter(turn, job, std::move(status));
   return {PutStatus{job.name(), job.status},
           AddEvent{job.name(), sequence, static_cast<int64_t>(turn.state.options.events_per_job),
                    job.events.back()}};
 }
 
-void enter(Turn& turn, Job& job, JobStatus status) {
+int64_t enter(Turn& turn, Job& job, JobStatus status) {
   PENSTOCK_CHECK(can_move(job.status.state, status.state), "job {}: {} -> {}", job.name(),
                  to_string(job.status.state), to_string(status.state));
   job.status = std::move(status);
-  job.events.push_back(event_of(job.status));
-  ++job.next_event;
-  while (job.events.size() > turn.state.options.events_per_job) job.events.pop_front();
+  const bool waits_still =
+      is_waiting(job.status.state) && job.next_event > 1 && is_waiting(job.events.back().state);
+  add_event(turn, job, waits_still);
+  job.notes = 0;
   turn.say("job {} attempt {}: {}: {}", job.name(), job.status.attempt, to_string(job.status.state),
            job.status.reason);
   changed(turn, job);
+  return job.next_event - 1;
 }
 
-void set_reason(Turn& turn, Job& job, const std::string& reason) {
+void note(Turn& turn, Job& job, const std::string& reason) {
+  if (turn.state.store.pending() >= turn.state.options.transactions_pending)
+    return set_reason(turn, job, reason);
+  job.status.reason = reason;
+  job.status.by = "coordinator";
+  const bool full = job.notes >= turn.state.options.notes_per_job;
+  JobEventView event = event_of(job.status);
+  event.unix_ms = turn.now.unix_ms;
+  add_event(turn, job, full, std::move(event));
+  job.notes += !full;
+  turn.save({PutStatus{job.name(), job.status},
+             AddEvent{job.name(), job.next_event - 1, static_cast<int64_t>(turn.state.options.events_per_job),
+                      job.events.back()}});
+  turn.warn("job {} attempt {}: {}", job.name(), job.status.attempt, reason);
+  changed(turn, job);
+}
+
+void set_reason(Turn& turn, Job& job, const std::string& reason, bool logged) {
   if (job.status.reason == reason) return;
   job.status.reason = reason;
-  turn.say("job {}: {}: {}", job.name(), to_string(job.status.state), reason);
+  if (logged) turn.say("job {}: {}: {}", job.name(), to_string(job.status.state), reason);
   changed(turn, job);
 }
 
@@ -193,7 +230,8 @@ void on_restore(Turn& turn, Restore event) {
   retire_jobs(turn);
   turn.placing_due = true;
   if (!event.jobs.empty()) {
-    turn.say("{} jobs are known from before, {} of them unfinished", event.jobs.size(), unfinished.size());
+    turn.say("known from before: {}, {} unfinished", counted(static_cast<int64_t>(event.jobs.size()), "job"),
+             unfinished.size());
   }
 }
 
@@ -209,9 +247,11 @@ void on_submit(Turn& turn, Submit event) {
       turn.save({CreateJob{job.definition, job.status},
                  AddEvent{name, 0, static_cast<int64_t>(turn.state.options.events_per_job), job.events[0]}});
   turn.after(job.created, AdmitJob{name});
-  turn.after(job.created, Command(AnswerSubmit{event.reply, outcome_for(job, *event.spec)}));
+  const Ticket created = job.created;
+  AnswerSubmit answer{event.reply, outcome_for(job, *event.spec)};
   if (!event.request_id.empty()) turn.state.names_by_request[event.request_id] = name;
   turn.state.jobs.emplace(name, std::move(job));
+  answer_when_durable(turn, {created, name, std::move(answer)});
 }
 
 void admit_job(Turn& turn, const std::string& name) {
@@ -221,8 +261,8 @@ void admit_job(Turn& turn, const std::string& name) {
   turn.state.queue.push_back(name);
   turn.placing_due = true;
   turn.state.place_next = turn.now.time;
-  turn.say("job {}: submitted by {}: {} ranks, {}", name, job->definition.principal, job->definition.ranks,
-           job->definition.schedule);
+  turn.say("job {}: submitted by {}: {}, {}", name, job->definition.principal,
+           counted(job->definition.ranks, "rank"), job->definition.schedule);
   changed(turn, *job);
 }
 
@@ -242,7 +282,8 @@ void on_cancel(Turn& turn, const Cancel& event) {
   if (job->ended()) {
     turn.emit(AnswerCancel{event.reply, job->status.state});
   } else {
-    turn.after(job->ending->ticket, Command(AnswerCancel{event.reply, job->ending->status.state}));
+    answer_when_durable(
+        turn, {job->ending->ticket, job->name(), AnswerCancel{event.reply, job->ending->status.state}});
   }
 }
 

@@ -4,13 +4,23 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "coordinator/core/internal/turn.h"
+#include "proto/codec/limits.h"
 
 namespace penstock::coordinator {
 namespace {
 
-std::string step_text(int64_t step) {
-  return step < 0 ? "before its first step" : fmt::format("in step {}", step);
+// Where the rank failed, unless its words say it already.
+std::string step_text(const RankFailed& report) {
+  if (report.step < 0) return " before its first step";
+  const bool said = report.reason.find(fmt::format("step {}", report.step)) != std::string::npos;
+  return said ? "" : fmt::format(" in step {}", report.step);
+}
+
+// What a worker says is bounded on the wire too; a core that is spoken to otherwise must not depend on it.
+std::string bounded(const std::string& reason) {
+  return one_line(utf8_cleaned(reason, codec::kLongestReason));
 }
 
 // What the daemon saw of the executor's end, unless its words say it already.
@@ -68,10 +78,10 @@ struct Said {
   void operator()(const Draining& message) {
     if (worker.draining) return;
     worker.draining = true;
-    worker.reason = message.reason;
+    worker.reason = bounded(message.reason);
     worker.since_unix_ms = turn.now.unix_ms;
     turn.placing_due = true;
-    turn.say("worker {} drains: {}", worker.name, message.reason);
+    turn.say("worker {} drains: {}", worker.name, worker.reason);
     for (size_t d = 0; d < worker.devices.size(); ++d) {
       const Device& device = worker.devices[d];
       if (device.use != DeviceUse::Held) continue;
@@ -79,7 +89,7 @@ struct Said {
       if (!job || !job->live() || rank_of(*job, device.rank).finished) continue;
       fail_job(turn, *job,
                fmt::format("rank {} was stopped in step {}: worker {} drains: {}", device.rank.value,
-                           job->attempt->window.next_of(device.rank), worker.name, message.reason));
+                           job->attempt->window.next_of(device.rank), worker.name, worker.reason));
     }
   }
 
@@ -104,7 +114,7 @@ struct Said {
     if (rank_of(*job, report.rank).ready) return turn.refuse(Refusal::Duplicate);
     if (Device* device = device_of(worker, report.attempt, report.rank))
       device->executor_pid = report.executor_pid;
-    rank_ready(turn, *job, report.rank);
+    rank_ready(turn, *job, report);
   }
 
   void operator()(StepReport& report) {
@@ -157,23 +167,20 @@ struct Said {
     rank_finished(turn, *job, std::move(report));
   }
 
-  void operator()(const RankFailed& report) {
-    const bool dead = report.signal != 0 || report.exit_code != 0;
+  // An executor says so before it ends: its device is free only when it has stopped.
+  void operator()(RankFailed& report) {
     Job* job = fenced(report.attempt, report.rank);
-    if (job && rank_of(*job, report.rank).finished) {
-      job = nullptr;  // its result is in; how its process ended does not matter
-      turn.refuse(Refusal::Duplicate);
-    }
-    if (dead && report.attempt.incarnation == worker.incarnation) release(report.attempt, report.rank);
-    if (job) fail_rank(*job, report);
-  }
-
-  // A signal is a cause; a rank's own word may only be an effect of another rank's death.
-  void fail_rank(Job& job, const RankFailed& report) {
-    const std::string reason = fmt::format("rank {} on {} failed {}: {}{}", report.rank.value, worker.name,
-                                           step_text(report.step), report.reason, how_it_ended(report));
-    if (report.signal != 0) return fail_job(turn, job, reason);
-    suspect(turn, job, reason);
+    if (!job) return;
+    RankState& rank = rank_of(*job, report.rank);
+    if (rank.finished)
+      return turn.refuse(Refusal::Duplicate);  // its result is in; how it ended does not matter
+    rank.dead = report.signal != 0;
+    report.reason = bounded(report.reason);
+    const std::string reason = fmt::format("rank {} on {} failed{}: {}{}", report.rank.value, worker.name,
+                                           step_text(report), report.reason, how_it_ended(report));
+    // A signal is a cause; a rank's own word may only be an effect of another rank's death.
+    if (rank.dead) return fail_job(turn, *job, reason);
+    suspect(turn, *job, reason);
   }
 
   void operator()(LogBatch& batch) {

@@ -1,5 +1,5 @@
-// One call of apply(): the state that it changes and the commands that it makes. Rules are free functions on
-// a Turn.
+// One call of apply(): the state that it changes and the commands that it makes. Rules are free functions on a
+// Turn.
 #pragma once
 
 #include <string>
@@ -11,6 +11,11 @@
 #include "coordinator/core/state.h"
 
 namespace penstock::coordinator {
+
+// The text with a space for every control character: what others say must not forge lines of the log.
+std::string one_line(std::string text);
+// "1 step", "2 steps".
+std::string counted(int64_t count, const std::string& thing);
 
 struct Turn {
   State& state;
@@ -31,11 +36,11 @@ struct Turn {
   void refuse(Refusal refusal);
   template <typename... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) {
-    emit(Say{log::Level::Info, fmt::format(format, std::forward<Args>(args)...)});
+    emit(Say{log::Level::Info, one_line(fmt::format(format, std::forward<Args>(args)...))});
   }
   template <typename... Args>
   void warn(fmt::format_string<Args...> format, Args&&... args) {
-    emit(Say{log::Level::Warning, fmt::format(format, std::forward<Args>(args)...)});
+    emit(Say{log::Level::Warning, one_line(fmt::format(format, std::forward<Args>(args)...))});
   }
 };
 
@@ -46,13 +51,29 @@ void changed(Turn& turn, Job& job);
 std::vector<Write> move_job(Turn& turn, Job& job, JobState state, const std::string& reason,
                             const std::string& by);
 // The same for a status that is written already.
-void enter(Turn& turn, Job& job, JobStatus status);
-void set_reason(Turn& turn, Job& job, const std::string& reason);
+// Returns the event's sequence.
+int64_t enter(Turn& turn, Job& job, JobStatus status);
+// Gives the reason an event of its own, without a transition.
+void note(Turn& turn, Job& job, const std::string& reason);
+void set_reason(Turn& turn, Job& job, const std::string& reason, bool logged = true);
 void on_restore(Turn& turn, Restore event);
 void on_submit(Turn& turn, Submit event);
 void on_cancel(Turn& turn, const Cancel& event);
 void admit_job(Turn& turn, const std::string& name);
 Status no_such_job(const State& state, const std::string& name);
+
+// answers.cc
+void answer_when_durable(Turn& turn, PendingAnswer pending);
+void answer_durable(Turn& turn);
+// Gives an error to who has waited for the store for too long.
+void answer_impatient(Turn& turn);
+// ResourceExhausted or Unavailable while saves fail.
+Status store_trouble(const State& state);
+
+// stalls.cc
+Duration stall_limit(const std::deque<double>& recent_step_seconds, const Options& options);
+void check_stall(Turn& turn, Job& job);
+void progress_made(Turn& turn, Job& job);
 
 // ending.cc
 struct End {
@@ -73,7 +94,8 @@ void executor_gone(Turn& turn, const AttemptKey& attempt);
 void place_queue(Turn& turn);
 void on_planned(Turn& turn, AttemptPlanned event);
 void start_attempt(Turn& turn, const std::string& name, int64_t attempt);
-void rank_ready(Turn& turn, Job& job, RankIndex rank);
+void assign_more(Turn& turn);
+void rank_ready(Turn& turn, Job& job, const RankReady& report);
 void rank_finished(Turn& turn, Job& job, RankFinished report);
 // Keeps the first failure that a rank reports of itself; fail_job when a better-founded one comes.
 void suspect(Turn& turn, Job& job, const std::string& reason);

@@ -77,9 +77,9 @@ void on_opened(Turn& turn, SessionOpened event) {
   executors_gone(turn, gone);
   executors_gone(turn, forget_old(state.fleet, turn.now.time, state.options));
   turn.placing_due = true;
-  turn.say("worker {} incarnation {} on host {} (pid {}) registered with {} device{}", registration.worker,
-           registration.incarnation, registration.host_id, registration.pid, registration.devices.size(),
-           registration.devices.size() == 1 ? "" : "s");
+  turn.say("worker {} incarnation {} on host {} (pid {}) registered with {}", registration.worker,
+           registration.incarnation, registration.host_id, registration.pid,
+           counted(static_cast<int64_t>(registration.devices.size()), "device"));
   turn.send(event.session,
             Registered{std::chrono::duration_cast<std::chrono::milliseconds>(state.options.lease).count(),
                        state.options.leases_missed, state.options.instance});
@@ -112,9 +112,11 @@ void on_tick(Turn& turn) {
   for (auto& [name, worker] : state.fleet.workers) send_due_aborts(turn, worker);
   for (auto& [name, job] : state.jobs) {
     if (job.live() && job.attempt) check_deadlines(turn, job);
+    if (job.live() && job.attempt) check_stall(turn, job);
   }
   executors_gone(turn, forget_old(state.fleet, turn.now.time, state.options));
   answer_overdue(turn);
+  answer_impatient(turn);
 }
 
 }  // namespace penstock::coordinator

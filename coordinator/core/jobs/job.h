@@ -24,6 +24,8 @@ struct RankState {
   bool assigned = false;
   bool ready = false;
   bool finished = false;
+  bool dead = false;          // its daemon saw its process die; ExecutorStopped follows
+  std::string fingerprint{};  // of its arithmetic, once ready
   std::vector<ParameterDigest> digests{};
 };
 
@@ -39,12 +41,17 @@ struct Attempt {
   std::vector<RankState> ranks{};
   bool durable = false;                       // its number is on disk
   std::shared_ptr<const AttemptPlan> plan{};  // until the ranks are assigned
+  size_t assigned = 0;                        // ranks that have been told, in order
+  std::vector<std::string> hosts{};           // [rank]
   std::vector<RankIndex> loss_ranks{};
   StepWindow window;
   TimePoint prepare_by{};
   int ready = 0;
   int finished = 0;
   std::optional<Suspicion> suspicion{};
+  TimePoint progressed{};    // when it began to run or committed a step last
+  std::string stalled_by{};  // what was said of the stall that goes on
+  TimePoint ready_said{};    // when its readiness was logged last
 };
 
 // The end that a job shows once it is durable.
@@ -62,6 +69,7 @@ struct Job {
 
   std::deque<JobEventView> events{};
   int64_t next_event = 0;
+  int notes = 0;  // events since the last transition
   std::vector<double> losses{};
   std::vector<StageView> stages{};
   std::deque<double> recent_step_seconds{};  // of the last committed steps

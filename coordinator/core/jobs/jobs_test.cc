@@ -166,6 +166,116 @@ TEST(Attempt, every_rank_gets_its_own_program_and_the_hosts_of_all) {
   }
 }
 
+TEST(Attempt, ranks_are_told_a_few_in_each_turn) {
+  // A thousand large assignments must not hold up whoever asks meanwhile.
+  Options options;
+  options.assigned_at_once = 2;
+  World world(options);
+  world.assigns_at_once = false;
+  world.open(registration("worker-0", 1, 6));
+  const auto first = world.tell(Submit{1, "ann", "", job_spec({.pipeline = 5})});
+  EXPECT_EQ(messages<Assignment>(world, first).size(), 2u);
+  EXPECT_EQ(of<CallAgain>(first).size(), 1u);
+  const auto second = world.tell(AssignMore{});
+  EXPECT_EQ(messages<Assignment>(world, second).size(), 2u);
+  // What has not been told has no executor to stop.
+  EXPECT_EQ(messages<Abort>(world, world.tell(Cancel{2, "tiny", "bob"})).size(), 4u);
+  EXPECT_EQ(take_census(world.state).devices_free, 2);
+  EXPECT_TRUE(messages<Assignment>(world, world.tell(AssignMore{})).empty());
+}
+
+TEST(Attempt, ranks_that_compute_differently_fail_it_by_name) {
+  // The same job must give the same bits wherever its ranks are placed.
+  World world;
+  world.open(registration("worker-0"));
+  world.open(registration("worker-1"));
+  world.submit({});
+  world.ready("tiny", 0);
+  world.say("worker-1", RankReady{world.key("tiny", 1), RankIndex(1), 1, "another"});
+  EXPECT_EQ(world.state_of("tiny"), Failed);
+  EXPECT_THAT(world.reason_of("tiny"), HasSubstr("\"test\" as rank 0 on worker-0 has it"));
+  EXPECT_THAT(world.reason_of("tiny"), HasSubstr("\"another\" of rank 1 on worker-1"));
+}
+
+TEST(Stall, running_job_without_progress_says_whom_it_waits_for_and_goes_on) {
+  World world;
+  const std::string name = world.run({.steps = 100});
+  world.all_report(name, 0);
+  world.report(name, 0, 1);
+  const auto pass = [&](int seconds) {
+    for (int s = 0; s < seconds; ++s) {
+      for (const char* worker : {"worker-0", "worker-1"}) world.say(worker, Heartbeat{s});
+      world.tick(1s);
+    }
+  };
+  pass(29);
+  EXPECT_EQ(world.reason_of(name), "all 2 ranks are ready");
+  const size_t events = world.job(name).events.size();
+  pass(20);
+  EXPECT_EQ(world.reason_of(name), "no step for 30 s; rank 1 on worker-1 last reported step 0");
+  EXPECT_EQ(world.job(name).events.size(), events + 1);  // once a change
+  world.report(name, 1, 1);
+  EXPECT_EQ(world.state_of(name), Running);
+  EXPECT_EQ(world.reason_of(name), "steps go on after 49 s without one");
+  EXPECT_EQ(world.archive.jobs()[0].events.size(), events + 2);
+}
+
+TEST(Stall, slow_steps_are_not_taken_for_none) {
+  World world;
+  const std::string name = world.run({.steps = 100});
+  for (int rank = 0; rank < 2; ++rank) {
+    StepReport report = world.step_report(name, rank, 0);
+    report.wall_seconds = 60;
+    world.say(fmt::format("worker-{}", rank), report);
+  }
+  for (int s = 0; s < 299; ++s) {
+    for (const char* worker : {"worker-0", "worker-1"}) world.say(worker, Heartbeat{s});
+    world.tick(1s);
+  }
+  EXPECT_EQ(world.reason_of(name), "all 2 ranks are ready");
+  world.tick(1s);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("no step for 300 s; rank 0 on worker-0"));
+}
+
+TEST(Store, call_that_waits_for_a_full_disk_is_told_so_and_later_ones_submit_nothing) {
+  World world;
+  world.durable_at_once = false;
+  world.tell(Submit{1, "ann", "", job_spec({})});
+  world.tell(StoreHealth{resource_exhausted("COMMIT: database or disk is full")});
+  EXPECT_TRUE(of<AnswerSubmit>(world.tick(2s)).empty());
+  const auto late = of<AnswerSubmit>(world.tick(1s));
+  ASSERT_EQ(late.size(), 1u);
+  EXPECT_EQ(late[0].outcome.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(message(late[0].outcome.status()), HasSubstr("disk is full"));
+  EXPECT_THAT(message(late[0].outcome.status()), HasSubstr("may still run"));
+  const auto refused = of<AnswerSubmit>(world.tell(Submit{2, "ann", "", job_spec({})}));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_THAT(message(refused[0].outcome.status()), HasSubstr("nothing was submitted"));
+  world.tell(StoreHealth{ok_status()});
+  EXPECT_TRUE(of<AnswerSubmit>(world.make_durable()).empty());  // answered once
+  EXPECT_EQ(world.state.jobs.size(), 1u);
+  EXPECT_TRUE(world.job("tiny").admitted);
+}
+
+TEST(Store, cancel_on_a_full_disk_stops_the_ranks_at_once_and_calls_that_wait_are_bounded) {
+  Options options;
+  options.answers_pending = 2;
+  World world(options);
+  const std::string name = world.run();
+  world.durable_at_once = false;
+  world.tell(StoreHealth{resource_exhausted("database or disk is full")});
+  EXPECT_EQ(messages<Abort>(world, world.tell(Cancel{1, name, "bob"})).size(), 2u);
+  world.tell(Cancel{2, name, "bob"});
+  const auto third = of<AnswerCancel>(world.tell(Cancel{3, name, "bob"}));
+  ASSERT_EQ(third.size(), 1u);
+  EXPECT_EQ(third[0].state.status().code(), StatusCode::kResourceExhausted);
+  const auto late = of<AnswerCancel>(world.tick(3s));
+  ASSERT_EQ(late.size(), 2u);
+  EXPECT_THAT(message(late[0].state.status()), HasSubstr("has been told to stop"));
+  world.make_durable();
+  EXPECT_EQ(world.state_of(name), Cancelled);
+}
+
 TEST(Attempt, job_runs_when_every_rank_is_ready) {
   World world;
   world.open(registration("worker-0"));
@@ -367,14 +477,30 @@ TEST(Failure, killed_executor_fails_the_job_at_once_with_worker_rank_step_and_si
   EXPECT_EQ(world.reason_of(name),
             "rank 1 on worker-1 failed in step 1: executor ended (killed by signal 9, SIGKILL)");
   EXPECT_EQ(world.job(name).status.exit_code, 1);
-  // Peers are told at once, and the dead one's device is free already.
+  // Peers are told at once; the dead one's device is free when its daemon says that the executor has stopped.
   EXPECT_EQ(messages<Abort>(world, commands, "worker-0").size(), 1u);
   EXPECT_EQ(messages<Abort>(world, commands, "worker-1").size(), 0u);
   EXPECT_EQ(messages<Abort>(world, commands, "worker-2").size(), 1u);
+  EXPECT_EQ(take_census(world.state).devices_free, 0);
+  world.stopped(name, 1);
   EXPECT_EQ(take_census(world.state).devices_free, 1);
   world.stopped(name, 0);
   world.stopped(name, 2);
   EXPECT_EQ(take_census(world.state).devices_free, 3);
+}
+
+TEST(Failure, device_is_not_free_while_the_executor_that_failed_lives) {
+  // An executor reports its failure before it ends; the next job would find the device busy.
+  World world;
+  const std::string name = world.run();
+  world.say("worker-0", RankFailed{world.key(name, 0), RankIndex(0), 6, "step 6, stage 0: no window", 1, 0});
+  EXPECT_EQ(take_census(world.state).devices_free, 0);
+  world.tick(400ms);
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_EQ(world.reason_of(name), "rank 0 on worker-0 failed: step 6, stage 0: no window (exit code 1)");
+  EXPECT_EQ(take_census(world.state).devices_free, 0);
+  world.stopped(name, 0);
+  EXPECT_EQ(take_census(world.state).devices_free, 1);
 }
 
 TEST(Failure, peers_of_a_dead_rank_do_not_take_the_blame) {
@@ -554,6 +680,25 @@ TEST(Events, are_bounded_per_job) {
   EXPECT_EQ(world.job(name).events.size(), 3u);
   EXPECT_EQ(world.job(name).events.back().state, Cancelled);
   EXPECT_EQ(world.archive.jobs()[0].events.size(), 3u);
+}
+
+TEST(Events, waiting_to_and_fro_is_one_event_and_the_stored_ones_are_the_shown_ones) {
+  World world;
+  world.open(registration("worker-0"));
+  world.submit({.name = "first", .pipeline = 2});
+  const std::string name = world.submit({.name = "second", .pipeline = 1});
+  world.tick();
+  for (int i = 0; i < 5; ++i) {
+    world.open(registration("worker-1", 1));  // the first job takes both, and the second one waits behind it
+    world.tell(SessionClosed{world.sessions["worker-1"], "gone"});
+    world.tick();
+  }
+  for (const StoredJob& stored : world.archive.jobs()) {
+    const Job& job = world.job(stored.definition.name);
+    EXPECT_EQ(stored.events, std::vector<JobEventView>(job.events.begin(), job.events.end()));
+    EXPECT_EQ(stored.next_event, job.next_event);
+  }
+  EXPECT_LE(world.job(name).events.size(), 5u);
 }
 
 TEST(Restart, keeps_ended_and_waiting_jobs_and_fails_the_ones_that_ran) {

@@ -8,10 +8,9 @@ StepWindow::Added StepWindow::add(StepReport report, int64_t steps_ahead) {
   if (report.step < committed_) return Added::Duplicate;
   const int64_t ahead = report.step - committed_;
   if (ahead >= steps_ahead) return Added::OutOfWindow;
-  while (static_cast<int64_t>(steps_.size()) <= ahead) {
-    steps_.push_back({std::vector<std::optional<StepReport>>(static_cast<size_t>(ranks_)), 0});
-  }
+  if (static_cast<int64_t>(steps_.size()) <= ahead) steps_.resize(static_cast<size_t>(ahead) + 1);
   Slot& slot = steps_[static_cast<size_t>(ahead)];
+  slot.reports.resize(static_cast<size_t>(ranks_));
   std::optional<StepReport>& place = slot.reports[static_cast<size_t>(report.rank.value)];
   if (place) return Added::Duplicate;
   place = std::move(report);
@@ -32,7 +31,7 @@ std::optional<std::vector<StepReport>> StepWindow::take_committed() {
 int64_t StepWindow::next_of(RankIndex rank) const {
   int64_t step = committed_;
   for (const Slot& slot : steps_) {
-    if (!slot.reports[static_cast<size_t>(rank.value)]) break;
+    if (slot.count == 0 || !slot.reports[static_cast<size_t>(rank.value)]) break;
     ++step;
   }
   return step;

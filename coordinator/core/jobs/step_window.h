@@ -31,7 +31,7 @@ class StepWindow {
 
  private:
   struct Slot {
-    std::vector<std::optional<StepReport>> reports;  // [rank]
+    std::vector<std::optional<StepReport>> reports;  // [rank]; empty before the first
     int count = 0;
   };
 

@@ -1,7 +1,7 @@
 #include "coordinator/core/placement/placement.h"
 
 #include <algorithm>
-#include <map>
+#include <span>
 #include <utility>
 
 #include "base/text.h"
@@ -9,17 +9,13 @@
 namespace penstock::coordinator {
 namespace {
 
-struct Host {
-  std::string id;
-  std::vector<Seat> free;  // by worker and device
-};
-
-struct Supply {
-  std::vector<Host> hosts;  // with at least one free device
-  int free = 0;
-  int usable = 0;                      // free or busy, on workers that take work
-  std::vector<std::string> obstacles;  // why the others are not free
-};
+// "a, b, c and d" of four, "a, b, c and 2 more" of five: the first of `count` things. One that would only be counted is
+// named instead.
+std::string listed(std::span<const std::string> first, size_t count) {
+  if (count <= 3) return join(first.first(count));
+  if (count == 4) return fmt::format("{} and {}", join(first.first(3)), first[3]);
+  return fmt::format("{} and {} more", join(first.first(3)), count - 3);
+}
 
 std::string obstacle(const Worker& worker, const Device& device) {
   const char* verb = device.use == DeviceUse::Held ? "runs" : "stops";
@@ -27,10 +23,18 @@ std::string obstacle(const Worker& worker, const Device& device) {
                      device.rank.value);
 }
 
-Supply survey(const Fleet& fleet, const std::string& kind) {
+std::string waits_reason(const PlacementRequest& request, int free) {
+  const int missing = request.ranks - free;
+  return fmt::format("waits for {} more {} device{}: {} needed, {} free", missing, request.kind,
+                     missing == 1 ? "" : "s", request.ranks, free);
+}
+
+}  // namespace
+
+Placer::Supply Placer::survey(const std::string& kind) const {
   Supply supply;
   std::map<std::string, Host> hosts;
-  for (const auto& [name, worker] : fleet.workers) {
+  for (const auto& [name, worker] : fleet_.workers) {
     const bool takes_work = worker.is_open() && !worker.draining;
     bool has_kind = false;
     for (const Device& device : worker.devices) {
@@ -39,14 +43,14 @@ Supply survey(const Fleet& fleet, const std::string& kind) {
       if (!takes_work) continue;
       ++supply.usable;
       if (device.use != DeviceUse::Free) {
-        supply.obstacles.push_back(obstacle(worker, device));
+        supply.obstacles.add([&] { return obstacle(worker, device); });
         continue;
       }
       ++supply.free;
       hosts[worker.host].free.push_back({name, device.slot.index});
     }
     if (has_kind && !takes_work)
-      supply.obstacles.push_back(name + (worker.is_open() ? " draining" : " lost"));
+      supply.obstacles.add([&] { return worker.name + (worker.is_open() ? " draining" : " lost"); });
   }
   for (auto& [id, host] : hosts) {
     host.id = id;
@@ -55,53 +59,62 @@ Supply survey(const Fleet& fleet, const std::string& kind) {
   return supply;
 }
 
-// The smallest host that suffices, or null.
-Host* best_fit(std::vector<Host>& hosts, int ranks) {
-  Host* best = nullptr;
+// The smallest host that suffices, else the largest.
+Placer::Host& Placer::best_of(std::vector<Host>& hosts, int ranks) {
+  const auto wanted = static_cast<size_t>(ranks);
+  Host* best = &hosts.front();
   for (Host& host : hosts) {
-    if (static_cast<int>(host.free.size()) < ranks) continue;
-    if (!best || host.free.size() < best->free.size()) best = &host;
+    const bool fits = host.free.size() >= wanted;
+    const bool best_fits = best->free.size() >= wanted;
+    const bool better =
+        fits && best_fits ? host.free.size() < best->free.size() : host.free.size() > best->free.size();
+    if (better) best = &host;
   }
-  return best;
+  return *best;
 }
 
-Host* largest(std::vector<Host>& hosts) {
-  return &*std::max_element(hosts.begin(), hosts.end(),
-                            [](const Host& a, const Host& b) { return a.free.size() < b.free.size(); });
-}
-
-std::vector<Seat> choose(std::vector<Host>& hosts, int ranks) {
+std::vector<Seat> Placer::choose(Supply& supply, int ranks) {
   std::vector<Seat> seats;
   while (static_cast<int>(seats.size()) < ranks) {
     const int missing = ranks - static_cast<int>(seats.size());
-    Host* host = best_fit(hosts, missing);
-    if (!host) host = largest(hosts);
-    const auto taken = std::min<size_t>(host->free.size(), static_cast<size_t>(missing));
-    seats.insert(seats.end(), host->free.begin(), host->free.begin() + static_cast<std::ptrdiff_t>(taken));
-    host->free.clear();
+    std::vector<Seat>& free = best_of(supply.hosts, missing).free;
+    const auto end =
+        free.begin() + static_cast<std::ptrdiff_t>(std::min(free.size(), static_cast<size_t>(missing)));
+    seats.insert(seats.end(), free.begin(), end);
+    free.erase(free.begin(), end);
   }
+  supply.free -= ranks;
   return seats;
 }
 
-}  // namespace
-
-Placement place(const Fleet& fleet, const PlacementRequest& request) {
-  Supply supply = survey(fleet, request.kind);
+Placement Placer::place(const PlacementRequest& request) {
+  auto found = supplies_.find(request.kind);
+  if (found == supplies_.end()) found = supplies_.emplace(request.kind, survey(request.kind)).first;
+  Supply& supply = found->second;
   Placement placement;
   if (supply.free < request.ranks) {
-    const int missing = request.ranks - supply.free;
     placement.fits_fleet = supply.usable >= request.ranks;
-    placement.reason = fmt::format("waits for {} more {} device{}: {} needed, {} free", missing, request.kind,
-                                   missing == 1 ? "" : "s", request.ranks, supply.free);
-    if (!supply.obstacles.empty()) placement.reason += fmt::format(" ({})", list_cut(supply.obstacles));
+    placement.reason = waits_reason(request, supply.free);
+    const Obstacles& obstacles = supply.obstacles;
+    if (obstacles.count > 0)
+      placement.reason += fmt::format(" ({})", listed(obstacles.shown, obstacles.count));
     return placement;
   }
-  placement.seats = choose(supply.hosts, request.ranks);
+  placement.seats = choose(supply, request.ranks);
   std::vector<std::string> names;
-  for (const Seat& seat : placement.seats) names.push_back(seat.worker);
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  placement.reason = fmt::format("placed on {}", list_cut(names));
+  for (size_t r = 0; r < placement.seats.size(); ++r) {
+    const Seat& seat = placement.seats[r];
+    if (names.empty() || names.back() != seat.worker) names.push_back(seat.worker);
+    supply.obstacles.add([&] {
+      return fmt::format("{} {}:{} runs {} rank {}", seat.worker, request.kind, seat.device, request.job, r);
+    });
+  }
+  placement.reason = "placed on " + listed(names, names.size());
   return placement;
+}
+
+Placement place(const Fleet& fleet, const PlacementRequest& request) {
+  return Placer(fleet).place(request);
 }
 
 }  // namespace penstock::coordinator

@@ -4,6 +4,7 @@
 // first (the host with the fewest free devices that suffice), else as few hosts as possible.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 namespace penstock::coordinator {
 
 struct PlacementRequest {
+  std::string job{};  // for the reasons of jobs after it
   std::string kind = "cpu";
   int ranks = 1;
 };
@@ -31,6 +33,45 @@ struct Placement {
   bool placed() const { return !seats.empty(); }
 };
 
+// Places jobs one after the other, with one look at the fleet for all of them: each finds what those before it have
+// left. The fleet's devices must change by these placements only.
+class Placer {
+ public:
+  explicit Placer(const Fleet& fleet) : fleet_(fleet) {}
+  Placement place(const PlacementRequest& request);
+
+ private:
+  struct Host {
+    std::string id{};
+    std::vector<Seat> free{};  // by worker and device
+  };
+  // Why devices are not free: the first few, and how many there are.
+  struct Obstacles {
+    static constexpr size_t kShown = 4;
+    std::vector<std::string> shown{};
+    size_t count = 0;
+    // `text` makes the text when it is shown.
+    template <typename Text>
+    void add(Text text) {
+      if (count++ < kShown) shown.push_back(text());
+    }
+  };
+  struct Supply {
+    std::vector<Host> hosts{};
+    int free = 0;
+    int usable = 0;  // free or busy, on workers that take work
+    Obstacles obstacles{};
+  };
+
+  Supply survey(const std::string& kind) const;
+  static Host& best_of(std::vector<Host>& hosts, int ranks);
+  static std::vector<Seat> choose(Supply& supply, int ranks);
+
+  const Fleet& fleet_;
+  std::map<std::string, Supply> supplies_{};  // by kind
+};
+
+// One job alone.
 Placement place(const Fleet& fleet, const PlacementRequest& request);
 
 }  // namespace penstock::coordinator

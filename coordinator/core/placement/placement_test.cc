@@ -86,6 +86,27 @@ TEST(Placement, busy_devices_count_for_the_fleet_and_lost_ones_do_not) {
   EXPECT_EQ(placement.reason, "waits for 1 more cpu device: 2 needed, 1 free (worker-1 lost)");
 }
 
+TEST(Placement, jobs_of_one_pass_take_what_those_before_them_left) {
+  Hosts hosts;
+  hosts.add("a", 2);
+  hosts.add("b", 4);
+  Placer placer(hosts.fleet);
+  EXPECT_EQ(hosts_of(hosts.fleet, placer.place({.job = "one", .ranks = 3})), "b:0 b:1 b:2");
+  EXPECT_EQ(hosts_of(hosts.fleet, placer.place({.job = "two", .ranks = 2})), "a:0 a:1");
+  EXPECT_EQ(
+      placer.place({.job = "three", .ranks = 2}).reason,
+      "waits for 1 more cpu device: 2 needed, 1 free (b cpu:0 runs one rank 0, b cpu:1 runs one rank 1, b cpu:2 "
+      "runs one rank 2 and 2 more)");
+}
+
+TEST(Placement, one_name_is_never_cut_to_a_number) {
+  Hosts hosts;
+  for (const char* worker : {"a", "b", "c", "d", "e"}) hosts.add("host", 1, worker);
+  EXPECT_EQ(place(hosts.fleet, {.ranks = 3}).reason, "placed on a, b, c");
+  EXPECT_EQ(place(hosts.fleet, {.ranks = 4}).reason, "placed on a, b, c and d");
+  EXPECT_EQ(place(hosts.fleet, {.ranks = 5}).reason, "placed on a, b, c and 2 more");
+}
+
 TEST(Placement, other_kinds_of_device_are_not_counted) {
   Hosts hosts;
   hosts.add("a", 4);

@@ -1,4 +1,4 @@
-// What must be durable before what: commands that wait for a save.
+// What must be durable before what: rules that wait for a save.
 //
 // The store makes transactions durable in the order of their tickets, so one number says how far it is.
 #pragma once
@@ -29,7 +29,7 @@ struct EndJob {
 struct ProgressSaved {
   std::string job;
 };
-using Continuation = std::variant<Command, AdmitJob, StartAttempt, EndJob, ProgressSaved>;
+using Continuation = std::variant<AdmitJob, StartAttempt, EndJob, ProgressSaved>;
 
 class StoreOrder {
  public:

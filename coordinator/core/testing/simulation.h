@@ -36,7 +36,11 @@ class Simulation {
     options_.look_ups_pending = 4;
     options_.workers = 6;
     options_.transactions_pending = 40;
+    options_.answers_pending = 6;
     options_.lost_worker_kept = 60s;
+    options_.assigned_at_once = 1;
+    options_.stalled_after = 5s;
+    options_.notes_per_job = 2;
     state_.options = options_;
     for (int w = 0; w < 5; ++w) {
       const std::string name = fmt::format("worker-{}", w);
@@ -67,6 +71,7 @@ class Simulation {
     bool ready = false;
     bool finished = false;
     bool ending = false;  // told to stop
+    bool failed = false;  // has said so; its process lives on for a while
     int64_t step = 0;     // that it does next
   };
   struct Daemon {
@@ -112,7 +117,8 @@ class Simulation {
     if (dice < 80) return cancel();
     if (dice < 180) return advance();
     if (dice < 300) return commit_some();
-    if (dice < 360) return plan_one();
+    if (dice < 340) return plan_one();
+    if (dice < 360) return assign_one();
     if (dice < 450) return open_session(any_daemon());
     if (dice < 458) return break_session(any_daemon());
     if (dice < 464) return restart(any_daemon());
@@ -168,6 +174,12 @@ class Simulation {
   }
   void commit_some() {
     if (queued_.empty()) return;
+    if (one_in(20)) {
+      store_fails_ = true;
+      return tell(StoreHealth{resource_exhausted("database or disk is full")});
+    }
+    if (store_fails_) tell(StoreHealth{ok_status()});
+    store_fails_ = false;
     Ticket last = 0;
     for (int count = 1 + below(4); count > 0 && !queued_.empty(); --count) {
       for (const Write& write : queued_.front().writes) durable_.apply(write);
@@ -175,6 +187,11 @@ class Simulation {
       queued_.pop_front();
     }
     tell(StoreDurable{last});
+  }
+  void assign_one() {
+    if (!call_again_) return;
+    call_again_ = false;
+    tell(AssignMore{});
   }
   void plan_one() {
     if (planning_.empty()) return;
@@ -264,7 +281,7 @@ class Simulation {
     if (daemon.executors.empty()) return;
     auto executor = daemon.executors.begin();
     const Assignment& assignment = executor->second.assignment;
-    if (!executor->second.finished && !executor->second.ending) {
+    if (!executor->second.finished && !executor->second.ending && !executor->second.failed) {
       daemon.unsent.push_back(
           RankFailed{assignment.attempt, assignment.rank, executor->second.step, "ended", -1, 9});
     }
@@ -279,7 +296,8 @@ class Simulation {
     Executor& executor = place->second;
     const AttemptKey key = executor.assignment.attempt;
     const RankIndex rank = executor.assignment.rank;
-    if (executor.ending || executor.finished) {
+    if (executor.ending || executor.finished || executor.failed) {
+      if (one_in(3)) return;  // a process takes its time to end
       daemon.unsent.push_back(ExecutorStopped{key, rank});
       daemon.executors.erase(place);
       return;
@@ -289,12 +307,12 @@ class Simulation {
       daemon.unsent.push_back(RankReady{key, rank, 100, "sim"});
       return;
     }
+    if (!is_assigned(executor)) return;  // it waits for its peers
     if (one_in(30)) daemon.unsent.push_back(LogBatch{key, rank, {"a line", "another"}, 0});
     const std::optional<int64_t> slowest = slowest_peer(executor);
     if (!slowest) {  // a peer is gone: the transport fails
       daemon.unsent.push_back(RankFailed{key, rank, executor.step, "connection closed by peer", 1, 0});
-      daemon.unsent.push_back(ExecutorStopped{key, rank});
-      daemon.executors.erase(place);
+      executor.failed = true;
       return;
     }
     const plan::JobSpec& spec = *spec_by_yaml_.at(executor.assignment.spec_yaml);
@@ -306,6 +324,12 @@ class Simulation {
     daemon.unsent.push_back(result_of(executor, spec));
   }
 
+  bool is_assigned(const Executor& executor) const {
+    auto job = state_.jobs.find(executor.assignment.attempt.job);
+    if (job == state_.jobs.end() || !job->second.attempt) return true;
+    const Attempt& attempt = *job->second.attempt;
+    return attempt.number != executor.assignment.attempt.attempt || attempt.assigned == attempt.ranks.size();
+  }
   // The least step among the ranks of the attempt; nothing when one of them is not there.
   std::optional<int64_t> slowest_peer(const Executor& executor) {
     int found = 0;
@@ -315,6 +339,7 @@ class Simulation {
         const AttemptKey& key = other.assignment.attempt;
         if (key.job != executor.assignment.attempt.job || key.attempt != executor.assignment.attempt.attempt)
           continue;
+        if (other.failed) continue;  // its connections are closed
         ++found;
         slowest = std::min(slowest, other.ready ? other.step : 0);
       }
@@ -367,6 +392,8 @@ class Simulation {
     state_.options = options_;
     queued_.clear();
     planning_.clear();
+    call_again_ = false;
+    store_fails_ = false;
     unanswered_.clear();  // their callers see the connection break
     for (auto& [name, daemon] : daemons_) {
       if (daemon.session != 0) lose_session(daemon);
@@ -399,6 +426,10 @@ class Simulation {
   void obey(AnswerLookUp& command) { answered(command.reply); }
   void obey(Save& command) { queued_.push_back(std::move(command)); }
   void obey(PlanAttempt& command) { planning_.push_back(command); }
+  void obey(CallAgain&) {
+    EXPECT_FALSE(call_again_);
+    call_again_ = true;
+  }
   void obey(JobChanged&) {}
   void obey(LogGrew&) {}
   void obey(Say& command) { trace("{}", command.line); }
@@ -530,6 +561,8 @@ class Simulation {
     EXPECT_LE(state_.ended.size(), options_.jobs_ended + leaving);
     EXPECT_LE(state_.jobs.size() - state_.ended.size(), options_.jobs_live);
     EXPECT_LE(state_.queue.size(), options_.jobs_live);
+    EXPECT_LE(state_.assigning.size(), 6u);
+    EXPECT_LE(state_.answers.size(), options_.answers_pending);
     EXPECT_LE(state_.names_by_request.size(), state_.jobs.size());
     EXPECT_LE(state_.fleet.workers.size(), options_.workers);
     EXPECT_LE(state_.fleet.sessions.size(), options_.workers);
@@ -552,7 +585,7 @@ class Simulation {
       if (daemon.draining) restart(daemon);
     }
     for (int round = 0; round < 2000; ++round) {
-      if (is_at_rest()) return check();
+      if (is_at_rest()) return check_rest();
       for (auto& [name, daemon] : daemons_) {
         open_session(daemon);
         work(daemon);
@@ -565,6 +598,7 @@ class Simulation {
       }
       commit_some();
       plan_one();
+      assign_one();
       now_.time += 200ms;
       now_.unix_ms += 200;
       tell(Tick{});
@@ -572,6 +606,18 @@ class Simulation {
       if (::testing::Test::HasFailure()) return;
     }
     ADD_FAILURE() << "no rest:" << what_is_left();
+  }
+
+  void check_rest() {
+    check();
+    for (const auto& [name, job] : state_.jobs) {
+      const StoredJob* stored = durable_.find(name);
+      ASSERT_TRUE(stored) << name;
+      EXPECT_EQ(stored->events, std::vector<JobEventView>(job.events.begin(), job.events.end())) << name;
+      EXPECT_EQ(stored->next_event, job.next_event) << name;
+    }
+    EXPECT_TRUE(state_.assigning.empty());
+    EXPECT_TRUE(state_.answers.empty());
   }
 
   bool is_at_rest() const {
@@ -610,6 +656,8 @@ class Simulation {
   Archive durable_;
   std::deque<PlanAttempt> planning_;
   std::set<ReplyId> unanswered_;
+  bool call_again_ = false;  // the core wants an AssignMore
+  bool store_fails_ = false;
   std::deque<WorkerMessage> old_messages_;
   std::map<std::string, std::shared_ptr<const plan::JobSpec>> spec_by_yaml_;
   std::set<std::string> acknowledged_;

@@ -70,6 +70,7 @@ class World {
       if (const auto* plan = std::get_if<PlanAttempt>(&command); plan && plans_at_once) {
         append(all, tell(AttemptPlanned{plan->job, plan->order, ok_status(), *plan_attempt(*plan->spec)}));
       }
+      if (std::holds_alternative<CallAgain>(command) && assigns_at_once) append(all, tell(AssignMore{}));
     }
     if (durable_at_once && saved > durable) append(all, make_durable());
     return all;
@@ -166,6 +167,7 @@ class World {
   Archive archive;
   bool durable_at_once = true;
   bool plans_at_once = true;
+  bool assigns_at_once = true;
   std::vector<Command> sent;
   Ticket saved = 0;
   Ticket durable = 0;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -9,8 +10,13 @@
 namespace penstock::coordinator {
 namespace {
 
+// SQLite's words, and the system's where it was the system that refused: "disk I/O error" alone helps nobody.
 Status failure_of(sqlite3* handle, const std::string& what) {
-  return error(status_code(sqlite3_errcode(handle)), "{}: {} (SQLite {})", what, sqlite3_errmsg(handle),
+  const int code = sqlite3_errcode(handle) & 0xff;
+  const bool of_the_system = code == SQLITE_IOERR || code == SQLITE_CANTOPEN;
+  const int system = of_the_system ? sqlite3_system_errno(handle) : 0;
+  return error(status_code(code), "{}: {}{} (SQLite {})", what, sqlite3_errmsg(handle),
+               system ? fmt::format(": {}", std::generic_category().message(system)) : "",
                sqlite3_extended_errcode(handle));
 }
 
@@ -139,13 +145,17 @@ Statement Database::prepare(const std::string& sql) {
   return Statement(statement);
 }
 
-StatusOr<int64_t> Database::pragma(const std::string& name) {
+StatusOr<int64_t> Database::number(const std::string& sql) {
   sqlite3_stmt* raw = nullptr;
-  const std::string sql = "PRAGMA " + name;
   if (sqlite3_prepare_v2(handle_, sql.c_str(), -1, &raw, nullptr) != SQLITE_OK) return failure(sql);
   const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(raw, sqlite3_finalize);
   if (sqlite3_step(raw) != SQLITE_ROW) return failure(sql);
   return sqlite3_column_int64(raw, 0);
+}
+
+bool Database::is_locked_out() const {
+  const int code = sqlite3_errcode(handle_) & 0xff;
+  return code == SQLITE_BUSY || code == SQLITE_LOCKED;
 }
 
 bool Database::is_read_only() const {

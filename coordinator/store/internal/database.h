@@ -58,10 +58,13 @@ class Database {
   Database& operator=(const Database&) = delete;
 
   Status execute(const std::string& sql);
-  // The statement must be gone before the same text is prepared again. SQL that does not compile stops the
-  // process.
+  // The statement must be gone before the same text is prepared again. SQL that does not compile stops the process.
   Statement prepare(const std::string& sql);
-  StatusOr<int64_t> pragma(const std::string& name);
+  // The first column of the first row. SQL that does not compile (a damaged file) is an error here.
+  StatusOr<int64_t> number(const std::string& sql);
+  StatusOr<int64_t> pragma(const std::string& name) { return number("PRAGMA " + name); }
+  // Whether the last error was another process's lock.
+  bool is_locked_out() const;
   bool is_read_only() const;
   Status failure(const std::string& what) const;
 

@@ -28,14 +28,12 @@ CREATE TABLE stages(
   PRIMARY KEY(job, stage, rank)) WITHOUT ROWID;
 CREATE TABLE placements(
   job TEXT NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL, placed_order INTEGER NOT NULL,
-  worker TEXT NOT NULL,
-  incarnation INTEGER NOT NULL, device INTEGER NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
+  worker TEXT NOT NULL, incarnation INTEGER NOT NULL, device INTEGER NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
 )";
 
 constexpr const char* kPutStatus =
     "UPDATE jobs SET state=?, reason=?, by=?, since_unix_ms=?, attempt=?, started_unix_ms=?, step=?, "
-    "has_loss=?, "
-    "loss=?, tokens_per_second=?, step_seconds=?, weights_digest=?, exit_code=? WHERE name=?";
+    "has_loss=?, loss=?, tokens_per_second=?, step_seconds=?, weights_digest=?, exit_code=? WHERE name=?";
 
 void bind_status(Statement& statement, const JobStatus& status) {
   statement.bind(std::string(to_string(status.state)))
@@ -89,10 +87,8 @@ struct Writer {
     PENSTOCK_RETURN_IF_ERROR(erase_all_of(job.name));
     Statement statement = database.prepare(
         "INSERT INTO jobs(name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, "
-        "steps, "
-        "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
-        "started_unix_ms, step, "
-        "has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code) "
+        "steps, tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
+        "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code) "
         "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     statement.bind(job.name)
         .bind(job.request_id)
@@ -128,8 +124,10 @@ struct Writer {
                                  .bind(write.event.reason)
                                  .bind(write.event.by)
                                  .run());
-    Statement trim = database.prepare("DELETE FROM events WHERE job=? AND sequence<=?");
-    return trim.bind(write.job).bind(write.sequence - write.kept).run();
+    Statement trim = database.prepare(
+        "DELETE FROM events WHERE job=?1 AND sequence<="
+        "(SELECT sequence FROM events WHERE job=?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)");
+    return trim.bind(write.job).bind(write.kept).run();
   }
 
   Status operator()(const AddLosses& write) {
@@ -156,8 +154,7 @@ struct Writer {
   Status add_stage(const std::string& job, const StageView& stage) {
     Statement add = database.prepare(
         "INSERT INTO stages(job, stage, rank, worker, layers, forward_ms, backward_ms, wait_ms, "
-        "memory_peak_bytes, "
-        "memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction) "
+        "memory_peak_bytes, memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction) "
         "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     return add.bind(job)
         .bind(int64_t{stage.stage.value})
@@ -317,10 +314,8 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
   {
     Statement rows = database.prepare(
         "SELECT name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, steps, "
-        "tokens_per_step, "
-        "ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, started_unix_ms, step, "
-        "has_loss, loss, "
-        "tokens_per_second, step_seconds, weights_digest, exit_code FROM jobs ORDER BY sequence");
+        "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
+        "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code FROM jobs ORDER BY sequence");
     while (true) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
       if (!more) break;
