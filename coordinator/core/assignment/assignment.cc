@@ -44,8 +44,7 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
   if (!verdict.bit_identical) {
     return invalid_argument(
         "{}: expected weight gradients that accumulate in microbatch order, found another order: its loss "
-        "curve would "
-        "not be that of the other schedules",
+        "curve would not be that of the other schedules",
         name);
   }
   auto attempt = std::make_shared<AttemptPlan>();

@@ -134,8 +134,8 @@ Status can_register(const Fleet& fleet, const Registration& registration, const 
   const Worker& worker = known->second;
   if (registration.incarnation >= worker.incarnation) return ok_status();
   return aborted(
-      "register: worker {}: incarnation {} expected or greater, found {}; a newer process (pid {}) has this "
-      "name",
+      "register: worker {}: incarnation {} expected or greater, found {}; a newer process (pid {}) has "
+      "this name",
       worker.name, worker.incarnation, registration.incarnation, worker.pid);
 }
 
