@@ -1,5 +1,4 @@
-// The commands of `penstock`: options in, exit code out. One file each; the command line fills in the
-// options.
+// The commands of `penstock`: options in, exit code out. One file each; client/main fills in the options.
 //
 // Results go to stdout, errors and progress to stderr. Exit codes: 0 done; 1 failed; 2 refused (bad options,
 // a job file with problems, a thing that is not built yet). Commands that follow a job exit with its result:

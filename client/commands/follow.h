@@ -17,8 +17,8 @@ StatusOr<v1::Job> follow(Coordinator& coordinator, const std::string& name, FILE
 // Connects, or says why not.
 StatusOr<std::unique_ptr<Coordinator>> connect(const std::string& from_command_line);
 
-// "penstock watch NAME ..." for the person who has just submitted it. `flag` is "" or " --coordinator
-// ADDRESS".
+// "penstock watch NAME ..." for the person who has just submitted it. `flag` is "" or
+// " --coordinator ADDRESS".
 std::string useful_commands(const std::string& job, const std::string& flag);
 
 }  // namespace penstock::client

@@ -17,8 +17,7 @@ struct JobFile {
 // regular file of at most plan::kLargestJobFileBytes.
 StatusOr<JobFile> read_job_file(const std::string& path);
 
-// "PATH is refused:" and the problems, a line each. What the coordinator refuses is worded like what is refused
-// here.
+// "PATH is refused:" and the problems, a line each: found here, or by the coordinator.
 Status refused(const std::string& path, const Status& problems);
 
 // Why a job was not submitted, from how the call ended; a call without an answer may have queued it.

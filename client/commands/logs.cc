@@ -9,8 +9,8 @@
 namespace penstock::client {
 namespace {
 
-// "14:03:22.123 rank 1 worker-2 | text", in local time. A rank's output must not steer a terminal, now or when
-// a file of it is read, nor look like a line of another rank.
+// "14:03:22.123 rank 1 worker-2 | text", in local time. A rank's output must not steer a terminal, now or when a
+// file of it is read, nor look like a line of another rank.
 std::string shown(const v1::LogLine& line) {
   const std::time_t seconds = line.unix_ms() / 1000;
   std::tm local{};

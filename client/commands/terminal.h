@@ -32,12 +32,13 @@ bool output_written();
 // (InvalidArgument, Unimplemented), 1 for everything else.
 int report_error(const Status& status);
 
-// A line for the person at the terminal, or several, on stderr. Control characters come from files and peers,
-// and are shown as '?'.
+// A line for the person at the terminal, or several, on stderr. Control characters, which come from files and
+// peers, are shown as '?'.
 void say(const std::string& text);
 
-// The whole of a regular file: a pipe or a device could wait, or go on, for ever. With its path: NotFound or
-// Unavailable when it cannot be read, InvalidArgument when it is no regular file, OutOfRange over `bytes_max`.
+// The whole of a regular file: a pipe or a device could wait, or go on, for ever. Errors begin with the path:
+// NotFound or Unavailable when it cannot be read, InvalidArgument when it is no regular file, OutOfRange over
+// `bytes_max`.
 StatusOr<std::string> read_file(const std::string& path, size_t bytes_max);
 
 }  // namespace penstock::client

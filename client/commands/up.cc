@@ -90,8 +90,8 @@ StatusOr<v1::Job> cancel_and_wait(Coordinator& coordinator, const std::string& n
   }
 }
 
-// Submits, follows and returns the job as it ended, losses included. `last_seen` has a name once the job is
-// submitted.
+// Submits, follows and returns the job as it ended, losses included.
+// `last_seen` has a name once the job is submitted.
 StatusOr<v1::Job> run_job(const UpOptions& options, const JobFile& file, Coordinator& coordinator,
                           InterruptWatcher& interrupts, v1::Job& last_seen) {
   const StatusOr<v1::SubmitResponse> answer = coordinator.submit({.spec_yaml = file.yaml});

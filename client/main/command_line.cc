@@ -36,8 +36,7 @@ CLI::App* add_command(CLI::App& app, const Help& help, Result& result, int (*run
   return command;
 }
 
-// A value that is offered, or one that a later piece brings: that one is known, so that the command refuses it by
-// name, but not offered.
+// A value that is offered. One that a later piece brings is known too, so that the command refuses it by name.
 CLI::Validator one_of(const std::vector<std::string>& offered, const std::vector<std::string>& later = {}) {
   const auto holds = [](const std::vector<std::string>& words, const std::string& word) {
     return std::find(words.begin(), words.end(), word) != words.end();
@@ -120,8 +119,7 @@ void declare_logs(CLI::App& command, LogsOptions& options) {
   add_connection(command, options.connection);
 }
 
-// Options of `schedule` that are designed and come with later pieces: known, so that they are refused by
-// name.
+// Options of `schedule` that come with later pieces: known, so that they are refused by name.
 constexpr std::array kLaterScheduleOptions = {
     "--memory-limit", "--memory-deltas",        "--bandwidth",    "--contention",   "--search-seconds",
     "--extra-warmup", "--bytes-per-activation", "--static-bytes", "--memory-budget"};

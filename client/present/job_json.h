@@ -16,8 +16,7 @@ using Json = nlohmann::ordered_json;
 // yet is null; what a stage does not measure is absent, never zero.
 Json job_json(const v1::Job& job);
 
-// The same, plus losses (one string a step: the shortest decimal that reads back to the same bits) and
-// seconds.
+// The same, plus losses and seconds. A loss is a string: the shortest decimal that reads back to the same bits.
 Json outcome_json(const v1::Job& job);
 
 // name (null where it is not known), state and reason: of a job that has no outcome.

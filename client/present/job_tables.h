@@ -1,5 +1,4 @@
-// Jobs and workers as tables and as descriptions, in the manner of kubectl. Pure: `now_unix_ms` comes from
-// outside.
+// Jobs and workers as tables and as descriptions, in the manner of kubectl. Pure: the time comes from outside.
 #pragma once
 
 #include <span>
@@ -14,8 +13,7 @@ namespace penstock::client {
 
 enum class TableWidth { Narrow, Wide };
 
-// NAME STATE STEP LOSS TOKENS/S AGE; wide adds SCHEDULE, RANKS, ATTEMPT and REASON, of which
-// the first 80 columns.
+// NAME STATE STEP LOSS TOKENS/S AGE; wide adds SCHEDULE, RANKS, ATTEMPT and at most 80 columns of REASON.
 plan::Table job_table(const std::vector<v1::Job>& jobs, int64_t now_unix_ms, TableWidth width);
 
 // NAME STATE DEVICE JOB RANK AGE; wide adds PID, EXECUTOR, HOST and METRICS.

@@ -34,6 +34,17 @@ TEST(JobTable, wide_says_why_a_job_is_where_it_is) {
             "waits for 2 more workers (2 of 4 free)\n");
 }
 
+TEST(JobTable, absurd_numbers_and_long_reasons_leave_the_table_readable) {
+  v1::Job absurd = job();
+  absurd.set_loss(1e300);
+  absurd.set_tokens_per_second(1e300);
+  absurd.set_reason(std::string(500, 'x'));
+  const std::vector<std::string> lines = job_table({absurd}, kNow, TableWidth::Wide).lines();
+  EXPECT_LT(lines[1].size(), 200U);
+  EXPECT_NE(lines[1].find(" 1.0000e+300 "), std::string::npos);
+  EXPECT_NE(describe_job(absurd, kNow).find(absurd.reason()), std::string::npos);
+}
+
 TEST(WorkerTable, a_worker_says_which_rank_of_which_job_it_runs) {
   v1::Worker busy;
   busy.set_name("worker-0");

@@ -12,8 +12,7 @@ std::string name_of(v1::JobState state);
 
 bool has_ended(v1::JobState state);
 
-// What following a job exits with: 0 succeeded, 1 failed, 2 refused, 3 cancelled, 4 no progress. A job that
-// has not ended counts as failed.
+// What following a job exits with. A job that has not ended counts as failed.
 inline constexpr int kExitSucceeded = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitRefused = 2;
