@@ -66,7 +66,11 @@ grpc::ServerUnaryReactor* JobsService::Submit(grpc::CallbackServerContext* conte
     return answer.refuse(invalid_argument("request_id: at most {} bytes expected, found {}",
                                           codec::kLongestName, request->request_id().size()));
   house_.controller.submit(
-      SubmitCall{answer.principal(), request->spec_yaml(), request->request_id(), request->dry_run()},
+      SubmitCall{.principal = answer.principal(),
+                 .spec_yaml = request->spec_yaml(),
+                 .request_id = request->request_id(),
+                 .dry_run = request->dry_run(),
+                 .is_abandoned = [context] { return context->IsCancelled(); }},
       [answer, response](StatusOr<SubmitOutcome> outcome) {
         if (outcome.ok()) *response = to_proto(*outcome);
         answer.finish(outcome.status());
