@@ -33,7 +33,7 @@ penstock_room(worker/executor USES base plan/spec plan/schedule plan/verificatio
   worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/telemetry)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
-penstock_program(penstock-worker worker/main USES base base/metrics proto/codec worker/agent worker/executor
+penstock_program(penstock-worker worker/main USES base base/metrics plan/spec proto/codec worker/agent worker/executor
   LIBRARIES CLI11::CLI11)
 
 # coordinator: one pure core, a controller around it.

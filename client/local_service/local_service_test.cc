@@ -172,7 +172,7 @@ TEST_F(LocalServiceTest, children_die_with_their_owner) {
 }
 
 TEST(ReadAddressFile, a_file_without_an_address_is_refused) {
-  const std::string path = testing::TempDir() + "penstock_address.json";
+  const std::string path = testing::TempDir() + fmt::format("penstock_address_{}.json", getpid());
   for (const char* text : {"", "{", "[]", "{\"address\": 3}"}) {
     std::ofstream(path) << text;
     EXPECT_EQ(read_address_file(path).status().code(), StatusCode::kInvalidArgument) << text;

@@ -9,6 +9,7 @@
 #include "plan/schedule/limits.h"
 #include "plan/spec/internal/section.h"
 #include "plan/spec/internal/split_reader.h"
+#include "plan/spec/limits.h"
 #include "plan/spec/parameters.h"
 
 namespace penstock::plan {
@@ -340,7 +341,7 @@ class JobReader {
 
   void read_device(Section section) {
     section.choice("kind", spec_.device.kind, Names{"cpu"}, Names{"cuda", "emulated"});
-    section.integer("threads", spec_.device.threads, {1, 256});
+    section.integer("threads", spec_.device.threads, {1, kMostThreads});
     section.later("costs");
     section.later("time_factor");
     section.finish();

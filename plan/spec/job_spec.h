@@ -92,7 +92,7 @@ struct ParallelSpec {
 
 struct DeviceSpec {
   std::string kind = "cpu";
-  int threads = 1;  // compute threads per rank
+  int threads = 0;  // compute threads per rank; 0: not said, the worker's own default
 };
 
 struct JobSpec {

@@ -1,4 +1,4 @@
-// How large a job file may be, for those who hand it on without reading it.
+// Bounds of a job file that others need: those who hand it on without reading it, and those who offer its defaults.
 #pragma once
 
 #include <cstddef>
@@ -6,5 +6,6 @@
 namespace penstock::plan {
 
 constexpr size_t kLargestJobFileBytes = 1u << 20;
+constexpr int kMostThreads = 256;  // compute threads of a rank
 
 }  // namespace penstock::plan

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "plan/spec/limits.h"
 #include "proto/codec/internal/checks.h"
 #include "proto/codec/wire.h"
 
@@ -79,6 +80,7 @@ StatusOr<ExecutorAssignment> from_proto(const v1::ExecutorAssignment& message) {
   checks.nested("assign", assign.status());
   checks.name("bind_address", assignment.bind_address = message.bind_address());
   checks.name("worker", assignment.worker = message.worker());
+  assignment.threads = static_cast<int>(checks.range("threads", message.threads(), 1, plan::kMostThreads));
   if (!checks.ok()) return checks.status();
   assignment.assignment = *std::move(assign);
   return assignment;
@@ -107,6 +109,7 @@ void fill(const ExecutorAssignment& assignment, v1::ExecutorAssignment& message)
   *message.mutable_assign() = to_proto(assignment.assignment);
   message.set_bind_address(assignment.bind_address);
   message.set_worker(assignment.worker);
+  message.set_threads(assignment.threads);
 }
 
 }  // namespace

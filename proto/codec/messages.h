@@ -124,6 +124,7 @@ struct ExecutorAssignment {
   Assignment assignment;
   std::string bind_address;
   std::string worker;
+  int threads = 1;
 };
 
 }  // namespace penstock

@@ -19,9 +19,13 @@ namespace {
 // Lines wait so long for company before they travel.
 constexpr Duration kOutputDelay = 50ms;
 
-AgentIdentity identity_of(const Registration& registration) {
-  return AgentIdentity{registration.worker, registration.incarnation,
-                       static_cast<int>(registration.devices.size()), registration.data_address};
+AgentIdentity identity_of(const AgentOptions& options) {
+  const Registration& registration = options.registration;
+  return AgentIdentity{.worker = registration.worker,
+                       .incarnation = registration.incarnation,
+                       .devices = static_cast<int>(registration.devices.size()),
+                       .bind_address = registration.data_address,
+                       .threads = options.threads};
 }
 
 int poll_timeout_ms(Duration wait) {
@@ -45,7 +49,7 @@ void write_to_stderr(const LogBatch& batch) {
 
 Agent::Agent(AgentOptions options, std::shared_ptr<prometheus::Registry> registry)
     : options_(std::move(options)),
-      state_(identity_of(options_.registration), options_.limits, std::random_device{}()),
+      state_(identity_of(options_), options_.limits, std::random_device{}()),
       metrics_(std::move(registry)),
       channel_(open_channel(options_.coordinator)),
       workers_(v1::Workers::NewStub(channel_)),

@@ -29,6 +29,7 @@ struct AgentOptions {
   std::string coordinator;  // "host:port"
   // Its incarnation is chosen by the caller, greater than any earlier one of the name.
   Registration registration;
+  int threads = 1;  // compute threads of a rank whose job does not say
   ExecutorCommand executor;
   AgentLimits limits;
   std::function<void()> draining;  // called once, on the agent's thread, when it takes nothing on any more

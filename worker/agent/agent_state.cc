@@ -179,8 +179,8 @@ void AgentState::spawn(int index, Assignment assignment, Commands& out) {
   fresh.first_step = assignment.first_step;
   fresh.session = sessions_;
   devices_[static_cast<size_t>(index)] = std::move(fresh);
-  out.push_back(
-      Spawn{index, ExecutorAssignment{std::move(assignment), identity_.bind_address, identity_.worker}});
+  out.push_back(Spawn{index, ExecutorAssignment{std::move(assignment), identity_.bind_address,
+                                                identity_.worker, identity_.threads}});
 }
 
 void AgentState::on(TimePoint, const AssignRefused& event, Commands& out) {

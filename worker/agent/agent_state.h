@@ -53,6 +53,7 @@ struct AgentIdentity {
   int64_t incarnation = 0;
   int devices = 1;
   std::string bind_address;  // numeric, for the executors' transports
+  int threads = 1;           // compute threads of a rank whose job does not say
 };
 
 struct RankStopped {

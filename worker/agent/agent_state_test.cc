@@ -59,7 +59,7 @@ class AgentStateTest : public testing::Test {
 
   FakeClock clock;
   AgentLimits limits;
-  AgentState state{AgentIdentity{"w1", kIncarnation, 2, "127.0.0.1"}, limits, 7};
+  AgentState state{AgentIdentity{"w1", kIncarnation, 2, "127.0.0.1", 3}, limits, 7};
 };
 
 TEST_F(AgentStateTest, first_tick_connects) {
@@ -137,6 +137,7 @@ TEST_F(AgentStateTest, assignment_is_spawned_and_its_readiness_reported_with_the
   ASSERT_TRUE(any<Spawn>(commands));
   EXPECT_EQ(std::get<Spawn>(commands.front()).assignment.worker, "w1");
   EXPECT_EQ(std::get<Spawn>(commands.front()).assignment.bind_address, "127.0.0.1");
+  EXPECT_EQ(std::get<Spawn>(commands.front()).assignment.threads, 3);
   apply(ExecutorSpawned{0, ok_status(), 1234});
   const auto ready =
       reports<RankReady>(apply(ExecutorSaid{0, RankReady{assignment().attempt, RankIndex(0), 9, "cpu"}}));

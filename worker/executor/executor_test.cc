@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,9 +18,29 @@
 namespace penstock::worker {
 namespace {
 
+// A folder of this test process alone: tests run side by side. Forked executors leave it alone.
+class TestFolder {
+ public:
+  TestFolder() { std::filesystem::create_directories(path_); }
+  ~TestFolder() {
+    if (getpid() == owner_) std::filesystem::remove_all(path_);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  pid_t owner_ = getpid();
+  std::filesystem::path path_ =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("penstock_executor_{}", owner_);
+};
+
+const std::filesystem::path& test_folder() {
+  static const TestFolder folder;
+  return folder.path();
+}
+
 // A tiny Llama over a text that repeats itself now and then, so that there is something to learn.
 std::string text_file() {
-  const std::string path = ::testing::TempDir() + "executor_test.txt";
+  const std::string path = test_folder() / "executor_test.txt";
   std::ofstream text(path);
   for (int i = 0; i < 600; ++i) text << "line " << i % 17 << " of the water book; ";
   return path;
@@ -34,6 +55,11 @@ struct Variant {
   int steps = 6;
   std::string split = "auto";
   std::string extra{};  // lines added to the job file
+
+  friend void PrintTo(const Variant& variant, std::ostream* out) {
+    *out << variant.schedule << " P=" << variant.ranks << " V=" << variant.stages_per_rank
+         << " threads=" << variant.threads << " split=" << variant.split;
+  }
 };
 
 std::string job_file(const Variant& variant) {
@@ -232,7 +258,7 @@ TEST(Executor, text_that_is_too_short_for_the_steps_is_refused_by_file_before_th
 TEST(Executor, ranks_whose_hosts_hold_different_text_refuse_each_other) {
   // The first rank takes inputs and the last takes targets: the loss of two texts means nothing.
   auto assignments = assignments_of({.ranks = 3});
-  const std::filesystem::path elsewhere = ::testing::TempDir() + "executor_test_elsewhere";
+  const std::filesystem::path elsewhere = test_folder() / "elsewhere";
   std::filesystem::create_directories(elsewhere);
   std::filesystem::copy_file(text_file(), elsewhere / "executor_test.txt",
                              std::filesystem::copy_options::overwrite_existing);

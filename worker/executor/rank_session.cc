@@ -38,6 +38,7 @@ void RankSession::abort(const std::string& reason) {
 
 Status RankSession::prepare() {
   PENSTOCK_ASSIGN_OR_RETURN(job_, check_assignment(assignment_));
+  if (job_.device.threads == 0) job_.device.threads = executor_assignment_.threads;
   const plan::RankProgram& program = assignment_.program;
   PENSTOCK_ASSIGN_OR_RETURN(model_, RankModel::create(job_, program));
   const int64_t tensor_bytes =

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/metrics/server.h"
 #include "base/termination.h"
+#include "plan/spec/limits.h"
 #include "proto/codec/wire.h"
 #include "worker/agent/addresses.h"
 #include "worker/agent/agent.h"
@@ -36,7 +37,7 @@ struct Arguments {
   std::string listen = "127.0.0.1:0";
   std::string metrics = "127.0.0.1:0";
   std::string data_address = "127.0.0.1";
-  int threads = 0;
+  int threads = 1;
   double orphan_bound_seconds = 30;
   bool executor = false;
   pid_t parent = 0;
@@ -61,7 +62,9 @@ void declare(CLI::App& app, Arguments& arguments) {
                  "Numeric address at which other ranks reach this host")
       ->capture_default_str();
   app.add_option("--threads", arguments.threads,
-                 "Accepted and without effect: device.threads of the job file says it");
+                 "Compute threads of a rank, where the job file's device.threads does not say")
+      ->capture_default_str()
+      ->check(CLI::Range(1, plan::kMostThreads));
   app.add_option("--orphan-bound", arguments.orphan_bound_seconds,
                  "Seconds for which ranks go on without a coordinator")
       ->capture_default_str()
@@ -86,6 +89,7 @@ AgentOptions agent_options(const Arguments& arguments, const std::string& metric
   options.coordinator = arguments.coordinator;
   options.limits.orphan_bound =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(arguments.orphan_bound_seconds));
+  options.threads = arguments.threads;
   Registration& registration = options.registration;
   registration.principal = arguments.principal.empty() ? "worker:" + arguments.name : arguments.principal;
   registration.worker = arguments.name;
