@@ -121,8 +121,15 @@ class CommandLine(unittest.TestCase):
                        "penstock_rank_memory_peak_bytes{", 'kind="activations"', "penstock_payload_slots{",
                        "penstock_worker_lease_expirations_total", "penstock_rpc_"):
             self.assertIn(sample, page)
-        for worker in self.cluster.workers():
-            self.assertIn("penstock_", self.page(f"http://{worker['metrics_address']}/metrics"))
+        import grpc
+        from penstock.v1 import workers_pb2, workers_pb2_grpc
+        with grpc.insecure_channel(self.cluster.address) as channel:
+            stub = workers_pb2_grpc.WorkersStub(channel)
+            addresses = [worker.metrics_address for worker in
+                         stub.List(workers_pb2.ListWorkersRequest(), timeout=5).workers]
+        self.assertEqual(len(addresses), 2)
+        for address in addresses:
+            self.assertIn("penstock_", self.page(f"http://{address}/metrics"))
 
     @staticmethod
     def page(address):
