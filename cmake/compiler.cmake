@@ -14,10 +14,3 @@ if(PENSTOCK_SANITIZE)
   add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
   add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
 endif()
-
-# Environment of every test: no OpenMP team spins, and the thread sanitizer knows which libraries are not instrumented.
-set(PENSTOCK_TEST_ENVIRONMENT OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive)
-if(PENSTOCK_SANITIZE STREQUAL "thread")
-  list(APPEND PENSTOCK_TEST_ENVIRONMENT
-    "TSAN_OPTIONS=ignore_noninstrumented_modules=1 halt_on_error=1 suppressions=${CMAKE_SOURCE_DIR}/cmake/thread_sanitizer.supp")
-endif()

@@ -105,7 +105,7 @@ function(penstock_build_room path)
       PENSTOCK_SOURCE_DIR="${CMAKE_SOURCE_DIR}" PENSTOCK_BINARY_DIR="${CMAKE_BINARY_DIR}")
     include(GoogleTest)
     gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${path}:"
-      PROPERTIES TIMEOUT 300 ENVIRONMENT "${PENSTOCK_TEST_ENVIRONMENT}")
+      PROPERTIES TIMEOUT 300)  # the environment of every test is in CMakePresets.json
   endif()
   if(benches)
     add_executable(${target}_bench EXCLUDE_FROM_ALL ${benches})
