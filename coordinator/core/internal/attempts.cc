@@ -60,6 +60,14 @@ std::string readiness(const Attempt& attempt) {
   return fmt::format("{} of {} ranks are ready", attempt.ready, attempt.ranks.size());
 }
 
+// An attempt that is over has no rank left to tell: what waits is bounded by the attempts that live.
+void forget_attempts_that_are_over(State& state) {
+  std::erase_if(state.assigning, [&](const Assigning& one) {
+    const Job* job = state.find_job(one.job);
+    return !job || !job->live() || !job->attempt || job->attempt->order != one.order;
+  });
+}
+
 void assign_when_ready(Turn& turn, Job& job) {
   Attempt& attempt = *job.attempt;
   if (!attempt.durable || !attempt.plan) return;
@@ -70,9 +78,11 @@ void assign_when_ready(Turn& turn, Job& job) {
   }
   job.stages = planned_stages(*job.spec, *attempt.plan, workers);
   attempt.loss_ranks = attempt.plan->loss_ranks;
+  const bool turn_is_due = !turn.state.assigning.empty();  // a CallAgain is under way: it goes on with all
+  forget_attempts_that_are_over(turn.state);
   turn.state.assigning.push_back({job.name(), attempt.order});
   set_reason(turn, job, readiness(attempt));
-  if (turn.state.assigning.size() == 1) assign_more(turn);
+  if (!turn_is_due) assign_more(turn);
 }
 
 // Tells the next ranks; true when all have been.
@@ -248,14 +258,9 @@ void start_attempt(Turn& turn, const std::string& name, int64_t number) {
   assign_when_ready(turn, *job);
 }
 
-// An attempt that is over has no rank left to tell.
 void assign_more(Turn& turn) {
+  forget_attempts_that_are_over(turn.state);
   std::deque<Assigning>& assigning = turn.state.assigning;
-  const auto is_over = [&](const Assigning& one) {
-    const Job* job = turn.state.find_job(one.job);
-    return !job || !job->live() || !job->attempt || job->attempt->order != one.order;
-  };
-  while (!assigning.empty() && is_over(assigning.front())) assigning.pop_front();
   if (assigning.empty()) return;
   if (assign_some(turn, turn.state.jobs.at(assigning.front().job))) assigning.pop_front();
   if (!assigning.empty()) turn.emit(CallAgain{});
