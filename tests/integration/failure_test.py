@@ -177,8 +177,9 @@ class Waiting(unittest.TestCase):
             time.sleep(3)  # the measured interval
             used = {rank: self.cpu_seconds([pid]) - before[rank] for rank, pid in ranks.items()}
             cluster.run("cancel", name)
-            # One core at most each (threads: 1), and the rank of the embedding mostly sleeps.
-            self.assertLess(used[0], 0.35 * used[1])
+            # A rank that spun while it waits would use as much as the one that works, or more. What the embedding's
+            # rank does use goes to messages: the model is tiny.
+            self.assertLess(used[0], 0.6 * used[1])
 
     @staticmethod
     def cpu_seconds(pids):
