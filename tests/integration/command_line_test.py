@@ -113,7 +113,10 @@ class CommandLine(unittest.TestCase):
         self.addCleanup(self.cluster.run, "cancel", name)
         self.cluster.wait_for_state(name, "running", 20)
         support.wait_until(lambda: self.cluster.job(name)["step"] > 1, 30, "steps are committed")
-        page = self.page(f"http://{self.cluster.metrics}/metrics")
+        metrics = f"http://{self.cluster.metrics}/metrics"
+        # The counts of jobs and workers are renewed at the controller's tick, later than the job's own series.
+        support.wait_until(lambda: 'penstock_jobs{state="running"} 1' in self.page(metrics), 10, "a tick counts the job")
+        page = self.page(metrics)
         for sample in ('penstock_jobs{state="running"} 1', 'penstock_workers{state="assigned"} 2',
                        f'penstock_job_step{{training_job="{name}"}}', f'penstock_job_loss{{training_job="{name}"}}',
                        "penstock_job_tokens_total", f'penstock_step_seconds_bucket{{training_job="{name}"',
