@@ -34,15 +34,34 @@ struct ModelSpec {
   double rope_theta = 10000;
   double rms_norm_eps = 1e-5;
   double initializer_range = 0.02;
+  int64_t head_dim = 0;  // size of one head; 0: hidden_size / num_attention_heads
+  bool tie_word_embeddings = false;
+  bool qk_norm = false;  // RMSNorm of every query and key head before RoPE, one weight a layer for all heads
+  double hidden_dropout =
+      0;  // of what attention and MLP add to the residual; keyed by (seed, step, microbatch, layer)
+  std::string from;  // Hugging Face directory whose weights the job starts from; "": initialised
 
-  int64_t head_size() const { return hidden_size / num_attention_heads; }
+  int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
 };
 
 struct DataSpec {
-  std::vector<std::string> sources;  // paths of text files; a pattern is expanded by the worker, sorted
-  std::string format = "text";
-  std::string tokenizer = "bytes";
+  std::vector<std::string> sources;   // paths; a pattern is expanded by the worker, sorted
+  std::vector<double> weights;        // beside sources: share of the samples; empty: by their sizes
+  std::string format = "text";        // auto | text | npy | bin | megatron; auto goes by each file's name
+  std::string tokenizer = "bytes";    // of text: bytes | sentencepiece; files of tokens: none
+  std::string tokenizer_model;        // path, of sentencepiece
+  std::string token_type = "uint16";  // of raw .bin files: uint16 | uint32
   int64_t sequence_length = 0;
+  int64_t epochs = 1;  // passes over the data, each in an order of its own; 0: without end
+  int64_t end_of_document =
+      -1;  // token that ends a document; -1: none. Then attention stays inside documents
+};
+
+// A forward-only pass over held-out data between steps.
+struct ValidationSpec {
+  DataSpec data;             // no weights, one epoch; sequence_length and tokenizer as in training
+  int64_t every = 0;         // steps between passes; 0: no validation
+  int64_t microbatches = 0;  // of each pass, always the first ones of the held-out data
 };
 
 struct OptimizerSpec {
@@ -52,12 +71,15 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double clip_grad_norm = 1.0;  // 0: no clipping
+  // Parameters without weight decay, by name, * for any characters.
+  std::vector<std::string> no_decay = {"*norm.weight"};
 };
 
 struct LearningRateSchedule {
-  std::string name = "constant";  // constant | cosine
+  std::string name = "constant";  // constant | linear | cosine | wsd (warm-up, stable, decay)
   int64_t warmup_steps = 0;
-  double min_ratio = 0.1;  // cosine ends at lr x min_ratio
+  int64_t decay_steps = 0;  // of wsd: the last ones of the run
+  double min_ratio = 0.1;   // all but constant end at lr x min_ratio
 };
 
 struct TrainSpec {
@@ -102,6 +124,7 @@ struct JobSpec {
   TrainSpec train;
   ParallelSpec parallel;
   DeviceSpec device;
+  ValidationSpec validation;
   int64_t memory_budget_bytes = 0;  // 0: none
   int restart_max = 0;              // as the file says; without effect until recovery is built
 

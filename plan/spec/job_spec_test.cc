@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"rope_theta: 10000", "rope_teta: 10000",
                 "line 10: model.rope_teta: expected a key of model (vocab_size, hidden_size, "
-                "num_hidden_layers and 9 more), found an unknown key; did you mean rope_theta?"},
+                "num_hidden_layers and 13 more), found an unknown key; did you mean rope_theta?"},
         Refusal{"device: {kind: cpu, threads: 1}", "devise: {kind: cpu, threads: 1}",
                 "line 37: devise: expected a section or key of the job file (name, model, data and 10 more), "
                 "found an unknown key; did you mean device?"},
@@ -218,8 +218,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Shapes, RefusedJobSpec,
     ::testing::Values(
-        Refusal{"num_attention_heads: 4", "num_attention_heads: 6",
-                "line 6: model.num_attention_heads: expected a divisor of hidden_size (128), found 6"},
+        Refusal{
+            "num_attention_heads: 4", "num_attention_heads: 6",
+            "line 6: model.num_attention_heads: expected a divisor of hidden_size (128), or a head_dim, found 6"},
         Refusal{"hidden_size: 128", "hidden_size: 132",
                 "line 6: model.num_attention_heads: expected an even head size (hidden_size / "
                 "num_attention_heads), as rotary embeddings need, found 132 / 4 = 33"},
@@ -346,9 +347,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(ParseJobSpec, all_problems_are_listed_in_the_order_of_the_file) {
   const std::string text = with("hidden_size: 128", "hidden_size: 130");
   const std::string both = std::string(text).replace(text.find("recompute: none"), 15, "recompute: all");
-  EXPECT_EQ(refusal(both),
-            "line 6: model.num_attention_heads: expected a divisor of hidden_size (130), found 4\n"
-            "line 35: recompute: expected none, found all");
+  EXPECT_EQ(
+      refusal(both),
+      "line 6: model.num_attention_heads: expected a divisor of hidden_size (130), or a head_dim, found 4\n"
+      "line 35: recompute: expected none, found all");
 }
 
 TEST(ParseJobSpec, more_than_ten_problems_are_counted) {

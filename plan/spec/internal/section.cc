@@ -181,6 +181,19 @@ void Section::only(const std::string& key, const std::string& value, std::span<c
                      nearest_name(found->value.text, std::vector<std::string>{value}));
 }
 
+void Section::only_false(const std::string& key) {
+  bool value = false;
+  if (!flag(key, value) || !value) return;
+  problems_.not_built_yet(line_of(key), field(key), "expected false, found true");
+}
+
+void Section::only(const std::string& key, int64_t value, IntegerRange range) {
+  int64_t found = value;
+  integer(key, found, range);
+  if (found == value) return;
+  problems_.not_built_yet(line_of(key), field(key), fmt::format("expected {}, found {}", value, found));
+}
+
 void Section::finish() {
   if (node_ == nullptr) return;
   for (const YamlNode::Entry& found : node_->entries) {

@@ -1,0 +1,17 @@
+// Readers of the job file's sections, one file each. They run in the order below: a check that needs a value
+// of an earlier section stays silent where that is 0, because it could not be read: one mistake is reported once.
+#pragma once
+
+#include "plan/spec/internal/problems.h"
+#include "plan/spec/internal/section.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+
+void read_model(Section section, ModelSpec& model, Problems& problems);
+// Uses the model's vocabulary and its longest sequence.
+void read_data(Section section, const ModelSpec& model, DataSpec& data, Problems& problems);
+void read_train(Section section, TrainSpec& train, Problems& problems);
+// Uses the model's layers.
+void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parallel, Problems& problems);
+}  // namespace penstock::plan
