@@ -3,6 +3,7 @@
 #include "kernels/ops/attention/contract.h"
 #include "kernels/ops/copy/contract.h"
 #include "kernels/ops/cpu/context.h"
+#include "kernels/ops/dropout/contract.h"
 #include "kernels/ops/embedding/contract.h"
 #include "kernels/ops/head_loss/contract.h"
 #include "kernels/ops/linear/contract.h"
@@ -58,15 +59,15 @@ class CpuOperators final : public Operators {
   }
 
   void attention(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
-                 TensorView output, TensorView log_sum_exp) override {
-    cpu::attention(context_, shape, query, key, value, output, log_sum_exp);
+                 TensorView output, TensorView log_sum_exp, TensorView document_starts) override {
+    cpu::attention(context_, shape, query, key, value, output, log_sum_exp, document_starts);
   }
   void attention_backward(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
                           TensorView output, TensorView log_sum_exp, TensorView output_gradient,
-                          TensorView query_gradient, TensorView key_gradient,
-                          TensorView value_gradient) override {
+                          TensorView query_gradient, TensorView key_gradient, TensorView value_gradient,
+                          TensorView document_starts) override {
     cpu::attention_backward(context_, shape, query, key, value, output, log_sum_exp, output_gradient,
-                            query_gradient, key_gradient, value_gradient);
+                            query_gradient, key_gradient, value_gradient, document_starts);
   }
 
   void swiglu(TensorView gate, TensorView up, TensorView output) override {
@@ -75,6 +76,10 @@ class CpuOperators final : public Operators {
   void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient, TensorView gate_gradient,
                        TensorView up_gradient) override {
     cpu::swiglu_backward(context_, gate, up, output_gradient, gate_gradient, up_gradient);
+  }
+
+  void dropout(TensorView x, double probability, uint64_t key, TensorView output) override {
+    cpu::dropout(context_, x, probability, key, output);
   }
 
   void add(TensorView a, TensorView b, TensorView output) override { cpu::add(context_, a, b, output); }

@@ -32,6 +32,9 @@ struct AdamWStep {
   int64_t step = 1;           // counted from 1, for bias correction
 };
 
+// The target of a token that does not count.
+constexpr int32_t kNoTarget = -1;
+
 class Operators {
  public:
   virtual ~Operators() = default;
@@ -68,26 +71,33 @@ class Operators {
 
   // Causal grouped-query attention, scale 1/sqrt(head_size).  query [T, query_heads x head_size],
   // key, value [T, key_value_heads x head_size], output as query, log_sum_exp [sequences x query_heads x
-  // sequence_length] f32 (saved).
+  // sequence_length] f32 (saved). document_starts [T] i32: where in its sequence the first token of a token's
+  // own document stands; a token sees none before it. Empty: a sequence is one document.
   virtual void attention(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
-                         TensorView output, TensorView log_sum_exp) = 0;
+                         TensorView output, TensorView log_sum_exp, TensorView document_starts = {}) = 0;
   // Writes the three gradients.
   virtual void attention_backward(const AttentionShape& shape, TensorView query, TensorView key,
                                   TensorView value, TensorView output, TensorView log_sum_exp,
                                   TensorView output_gradient, TensorView query_gradient,
-                                  TensorView key_gradient, TensorView value_gradient) = 0;
+                                  TensorView key_gradient, TensorView value_gradient,
+                                  TensorView document_starts = {}) = 0;
 
   // output = silu(gate) * up, all [T, intermediate].
   virtual void swiglu(TensorView gate, TensorView up, TensorView output) = 0;
   virtual void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient,
                                TensorView gate_gradient, TensorView up_gradient) = 0;
 
+  // output = x / (1 - probability) where the key's mask keeps an element, 0 elsewhere; output may be x. Applied
+  // to a gradient with the same key it is its own backward (dropout/contract.h).
+  virtual void dropout(TensorView x, double probability, uint64_t key, TensorView output) = 0;
+
   // output = a + b; output may be a or b.
   virtual void add(TensorView a, TensorView b, TensorView output) = 0;
 
   // Sum over tokens of the cross-entropy of softmax(x weight^T) against targets, in chunks of tokens: full logits
   // never exist.  x [T, hidden], weight [vocab, hidden], targets [T] i32, log_sum_exp [T] f32 (saved).
-  // Returns the sum in float64, added in token order.
+  // Returns the sum in float64, added in token order. A token whose target is kNoTarget has no loss and no
+  // gradient.
   virtual double head_loss(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp) = 0;
   // Gradient of scale x that sum: x_gradient is written, weight_gradient added to.
   virtual void head_loss_backward(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp,

@@ -10,8 +10,9 @@ struct Reference {
   Doubles log_sum_exp;
 };
 
-// Head by head, query by query, with all scores of a query at once.
-Reference reference(const AttentionShape& s, const Doubles& q, const Doubles& k, const Doubles& v) {
+// Head by head, query by query, with all scores of a query at once. `starts` [T], or empty.
+Reference reference(const AttentionShape& s, const Doubles& q, const Doubles& k, const Doubles& v,
+                    const std::vector<int32_t>& starts = {}) {
   const int64_t width = s.head_size;
   Reference result{Doubles(q.size()), Doubles(s.sequences * s.query_heads * s.sequence_length)};
   for (int64_t b = 0; b < s.sequences; ++b) {
@@ -19,19 +20,20 @@ Reference reference(const AttentionShape& s, const Doubles& q, const Doubles& k,
       const int64_t kv = h / (s.query_heads / s.key_value_heads);
       for (int64_t i = 0; i < s.sequence_length; ++i) {
         const int64_t row = ((b * s.sequence_length + i) * s.query_heads + h) * width;
+        const int64_t start = starts.empty() ? 0 : starts[b * s.sequence_length + i];
         Doubles score(i + 1);
         double largest = -INFINITY;
-        for (int64_t j = 0; j <= i; ++j) {
+        for (int64_t j = start; j <= i; ++j) {
           const int64_t key = ((b * s.sequence_length + j) * s.key_value_heads + kv) * width;
           for (int64_t d = 0; d < width; ++d) score[j] += q[row + d] * k[key + d];
           score[j] /= std::sqrt(static_cast<double>(width));
           largest = std::max(largest, score[j]);
         }
         double sum = 0;
-        for (double each : score) sum += std::exp(each - largest);
+        for (int64_t j = start; j <= i; ++j) sum += std::exp(score[j] - largest);
         const double log_sum_exp = largest + std::log(sum);
         result.log_sum_exp[(b * s.query_heads + h) * s.sequence_length + i] = log_sum_exp;
-        for (int64_t j = 0; j <= i; ++j) {
+        for (int64_t j = start; j <= i; ++j) {
           const int64_t key = ((b * s.sequence_length + j) * s.key_value_heads + kv) * width;
           for (int64_t d = 0; d < width; ++d) {
             result.output[row + d] += std::exp(score[j] - log_sum_exp) * v[key + d];
@@ -68,17 +70,20 @@ struct Case {
 
   void forward(Operators& ops) {
     ops.attention(shape, queries(q), keys(k), keys(v), queries(y),
-                  view(log_sum_exp, {shape.sequences * shape.query_heads * shape.sequence_length}));
+                  view(log_sum_exp, {shape.sequences * shape.query_heads * shape.sequence_length}),
+                  document_starts());
   }
   void backward(Operators& ops) {
     ops.attention_backward(shape, queries(q), keys(k), keys(v), queries(y),
                            view(log_sum_exp, {shape.sequences * shape.query_heads * shape.sequence_length}),
-                           queries(dy), queries(dq), keys(dk), keys(dv));
+                           queries(dy), queries(dq), keys(dk), keys(dv), document_starts());
   }
+  TensorView document_starts() { return starts.empty() ? TensorView() : view(starts); }
 
   AttentionShape shape;
   int64_t tokens;
   Floats q, k, v, y, log_sum_exp, dy, dq, dk, dv;
+  std::vector<int32_t> starts;  // empty: one document a sequence
 };
 
 // sequences, sequence length, query heads, key/value heads, head size: one tile, some tiles, a ragged last
@@ -114,6 +119,92 @@ TEST(Attention, gradients_are_those_of_the_reference) {
     expect_gradient(loss, k, c.dk, "key_gradient");
     expect_gradient(loss, v, c.dv, "value_gradient");
   }
+}
+
+// Documents of 1 to 40 tokens, so that they begin off the edges of registers and tiles.
+std::vector<int32_t> random_documents(const AttentionShape& shape, uint32_t seed) {
+  Random random(seed);
+  std::vector<int32_t> starts;
+  for (int64_t s = 0; s < shape.sequences; ++s) {
+    int64_t left = 0;
+    int32_t start = 0;
+    for (int32_t i = 0; i < shape.sequence_length; ++i, --left) {
+      if (left == 0) {
+        start = i;
+        left = random.between(1, 40);
+      }
+      starts.push_back(start);
+    }
+  }
+  return starts;
+}
+
+TEST(Attention, with_documents_output_and_gradients_are_those_of_the_reference) {
+  Rig rig;
+  uint32_t seed = 80;
+  for (const AttentionShape& shape : kShapes) {
+    Case c(shape, ++seed);
+    c.starts = random_documents(shape, seed);
+    c.forward(*rig.ops);
+    c.backward(*rig.ops);
+    Doubles q = widen(c.q);
+    Doubles k = widen(c.k);
+    Doubles v = widen(c.v);
+    const Reference expected = reference(shape, q, k, v, c.starts);
+    expect_close(c.y, expected.output, 1e-5, "output");
+    expect_close(c.log_sum_exp, expected.log_sum_exp, 1e-5, "log_sum_exp");
+    const auto loss = [&] { return dot(reference(shape, q, k, v, c.starts).output, c.dy); };
+    expect_gradient(loss, q, c.dq, "query_gradient");
+    expect_gradient(loss, k, c.dk, "key_gradient");
+    expect_gradient(loss, v, c.dv, "value_gradient");
+  }
+}
+
+TEST(Attention, a_token_sees_nothing_of_the_document_before) {
+  // Packed documents must not leak into each other, in neither direction.
+  Rig rig;
+  Case c({1, 90, 2, 1, 8}, 95);
+  c.starts.assign(90, 0);
+  const int64_t second = 37;
+  for (int64_t i = second; i < 90; ++i) c.starts[i] = second;
+  c.forward(*rig.ops);
+  c.backward(*rig.ops);
+  Case changed = c;
+  for (int64_t i = 0; i < second * 8; ++i) changed.k[i] = changed.v[i] = 1e30f;
+  changed.forward(*rig.ops);
+  EXPECT_EQ(std::memcmp(&c.y[second * 16], &changed.y[second * 16], (90 - second) * 16 * sizeof(float)), 0);
+  changed = c;
+  for (int64_t i = second * 16; i < 90 * 16; ++i) changed.dy[i] += 3;
+  changed.backward(*rig.ops);
+  EXPECT_EQ(std::memcmp(c.dk.data(), changed.dk.data(), second * 8 * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(c.dv.data(), changed.dv.data(), second * 8 * sizeof(float)), 0);
+}
+
+TEST(Attention, one_document_a_sequence_is_the_same_as_no_documents) {
+  Rig rig;
+  Case plain({2, 70, 2, 1, 8}, 97);
+  Case documents = plain;
+  documents.starts.assign(140, 0);
+  for (Case* each : {&plain, &documents}) {
+    each->forward(*rig.ops);
+    each->backward(*rig.ops);
+  }
+  EXPECT_EQ(plain.y, documents.y);
+  EXPECT_EQ(plain.dq, documents.dq);
+  EXPECT_EQ(plain.dk, documents.dk);
+  EXPECT_EQ(plain.dv, documents.dv);
+}
+
+TEST(AttentionDeathTest, a_document_that_starts_after_its_token_stops_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Case c({1, 3, 1, 1, 4}, 98);
+  c.starts = {0, 2, 2};
+  EXPECT_DEATH(
+      {
+        Rig rig(1);
+        c.forward(*rig.ops);
+      },
+      "document start 2 of token 1, position 1");
 }
 
 TEST(Attention, large_scores_stay_finite) {

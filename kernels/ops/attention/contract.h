@@ -1,7 +1,7 @@
 // Causal grouped-query attention; query head h reads key/value head h / group, group = query_heads /
 // key_value_heads.
 //
-//   s[i, j] = q[i] . k[j] / sqrt(head_size) for j <= i in the same sequence
+//   s[i, j] = q[i] . k[j] / sqrt(head_size) for document_start[i] <= j <= i in the same sequence
 //   log_sum_exp[i] = log sum_j exp(s[i, j]);  p[i, j] = exp(s[i, j] - log_sum_exp[i])
 //   output[i] = sum_j p[i, j] v[j]
 //   backward, with dp[i, j] = do[i] . v[j] and delta[i] = do[i] . output[i]:
@@ -11,7 +11,7 @@
 // Source: Dao et al., FlashAttention (2022): probabilities are computed again from log_sum_exp. Scores exist
 // for a tile of queries at a time, never for all. Order: one piece is one (sequence, key/value head); in it
 // the tiles of queries are taken in order, each with all the query heads of the group, so that dk and dv are
-// sums in a fixed order.
+// sums in a fixed order. A document start outside 0 .. i stops the process: the data reader has made them.
 #pragma once
 
 #include "kernels/ops/expect.h"
@@ -29,14 +29,25 @@ inline void expect_attention(const AttentionShape& shape, const TensorView& quer
   expect_matrix(key, tokens, shape.key_value_heads * shape.head_size, "key or value");
 }
 
+// [T] i32, each at most its token's own position; or empty.
+inline void expect_document_starts(const AttentionShape& shape, const TensorView& starts) {
+  if (starts.empty()) return;
+  expect_elements(starts, shape.sequences * shape.sequence_length, "document_starts", DataType::Int32);
+  for (int64_t t = 0; t < starts.elements(); ++t) {
+    const int64_t position = t % shape.sequence_length;
+    PENSTOCK_CHECK(starts.i32()[t] >= 0 && starts.i32()[t] <= position,
+                   "document start {} of token {}, position {}", starts.i32()[t], t, position);
+  }
+}
+
 namespace cpu {
 class Context;
 void attention(Context& context, const AttentionShape& shape, TensorView query, TensorView key,
-               TensorView value, TensorView output, TensorView log_sum_exp);
+               TensorView value, TensorView output, TensorView log_sum_exp, TensorView document_starts);
 void attention_backward(Context& context, const AttentionShape& shape, TensorView query, TensorView key,
                         TensorView value, TensorView output, TensorView log_sum_exp,
                         TensorView output_gradient, TensorView query_gradient, TensorView key_gradient,
-                        TensorView value_gradient);
+                        TensorView value_gradient, TensorView document_starts);
 }  // namespace cpu
 
 }  // namespace penstock::kernels

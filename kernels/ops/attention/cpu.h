@@ -69,6 +69,36 @@ struct AttentionPiece {
   int64_t head;
 };
 
+// The keys [begin, end) that a query sees.
+struct Visible {
+  int64_t begin;
+  int64_t end;
+
+  // The registers that hold them: [first, last + kLanes).
+  int64_t first() const { return begin / kLanes * kLanes; }
+  int64_t last() const { return (end - 1) / kLanes * kLanes; }
+};
+
+// `document_starts` [T], or null.
+inline Visible visible_keys(const AttentionPlan& plan, const AttentionPiece& piece,
+                            const int32_t* document_starts, int64_t position) {
+  const int64_t token = piece.sequence * plan.shape.sequence_length + position;
+  return {document_starts == nullptr ? 0 : document_starts[token], position + 1};
+}
+
+// Makes the hidden scores of a row that share a register with visible ones -infinity, whose exp is 0.
+PENSTOCK_INLINE inline void hide_scores(float* scores, const Visible& keys) {
+  const int64_t first = keys.first();
+  const int64_t last = keys.last();
+  store(scores + last, first_lanes(load(scores + last), keys.end - last, -INFINITY));
+  store(scores + first, last_lanes(load(scores + first), kLanes - (keys.begin - first), -INFINITY));
+}
+// Zeros the registers of a row that hold no visible key.
+PENSTOCK_INLINE inline void zero_hidden(float* row, const Visible& keys, int64_t all) {
+  for (int64_t j = 0; j < keys.first(); j += kLanes) store(row + j, Lanes{});
+  for (int64_t j = keys.last() + kLanes; j < all; j += kLanes) store(row + j, Lanes{});
+}
+
 inline void gather_rows(const float* from, int64_t stride, int64_t rows, int64_t width, float* dense) {
   for (int64_t r = 0; r < rows; ++r) std::memcpy(dense + r * width, from + r * stride, width * sizeof(float));
 }

@@ -34,32 +34,30 @@ struct Backward {
   float* query_gradient;
   float* key_gradient;
   float* value_gradient;
+  const int32_t* document_starts;  // null: one document a sequence
 };
 
 // One row of scores: the scores become probabilities, the gradients of the probabilities those of the scores.
-// Past `count`, which the mask hides, both become zeros.
+// What the mask hides becomes zero in both.
 struct ScoreRow {
   float* scores;
   float* gradients;
-  int64_t count;
-  int64_t keys;
+  Visible keys;
+  int64_t all;  // keys of the row
   float log_sum_exp;
   float delta;  // output gradient . output
 };
 
 PENSTOCK_INLINE inline void row_backward(const ScoreRow& row, float scale) {
-  const int64_t last = (row.count - 1) / kLanes * kLanes;  // the register that the mask cuts
-  for (int64_t j = 0; j <= last; j += kLanes) {
-    Lanes p = exp(load(row.scores + j) * scale - row.log_sum_exp);
-    if (j == last) p = first_lanes(p, row.count - last, 0);
+  hide_scores(row.scores, row.keys);
+  for (int64_t j = row.keys.first(); j <= row.keys.last(); j += kLanes) {
+    const Lanes p = exp(load(row.scores + j) * scale - row.log_sum_exp);
     const Lanes gradient = p * (load(row.gradients + j) - row.delta) * scale;
     store(row.scores + j, p);
     store(row.gradients + j, gradient);
   }
-  for (int64_t j = last + kLanes; j < row.keys; j += kLanes) {
-    store(row.scores + j, Lanes{});
-    store(row.gradients + j, Lanes{});
-  }
+  zero_hidden(row.scores, row.keys, row.all);
+  zero_hidden(row.gradients, row.keys, row.all);
 }
 
 void backward_tile(Context& context, const AttentionPlan& plan, const Places& places, const Backward& tensors,
@@ -86,8 +84,8 @@ void backward_tile(Context& context, const AttentionPlan& plan, const Places& pl
       const int64_t position = plan.tiles.begin(tile) + row % positions;
       row_backward({.scores = probabilities + row * keys,
                     .gradients = score_gradient + row * keys,
-                    .count = position + 1,
-                    .keys = keys,
+                    .keys = visible_keys(plan, piece, tensors.document_starts, position),
+                    .all = keys,
                     .log_sum_exp = tensors.log_sum_exp[piece.row_offset(plan, member, position)],
                     .delta = dot(output_gradient + row * width, output + row * width, width)},
                    plan.scale);
@@ -121,12 +119,13 @@ void backward_piece(Context& context, const AttentionPlan& plan, const Places& p
 void attention_backward(Context& context, const AttentionShape& shape, TensorView query, TensorView key,
                         TensorView value, TensorView output, TensorView log_sum_exp,
                         TensorView output_gradient, TensorView query_gradient, TensorView key_gradient,
-                        TensorView value_gradient) {
+                        TensorView value_gradient, TensorView document_starts) {
   expect_attention(shape, query, key);
   expect_attention(shape, output, value);
   expect_attention(shape, output_gradient, key_gradient);
   expect_attention(shape, query_gradient, value_gradient);
   expect_elements(log_sum_exp, shape.sequences * shape.query_heads * shape.sequence_length, "log_sum_exp");
+  expect_document_starts(shape, document_starts);
   const AttentionPlan plan(shape);
   const Places places(plan);
   context.reserve_per_thread(places.layout.floats());
@@ -135,9 +134,11 @@ void attention_backward(Context& context, const AttentionShape& shape, TensorVie
     context.product(over_queries_product(plan, tile));
     context.product(over_keys_product(plan, tile));
   }
-  const Backward tensors{query.f32(),          key.f32(),          value.f32(),
-                         output.f32(),         log_sum_exp.f32(),  output_gradient.f32(),
-                         query_gradient.f32(), key_gradient.f32(), value_gradient.f32()};
+  const Backward tensors{query.f32(),          key.f32(),
+                         value.f32(),          output.f32(),
+                         log_sum_exp.f32(),    output_gradient.f32(),
+                         query_gradient.f32(), key_gradient.f32(),
+                         value_gradient.f32(), document_starts.empty() ? nullptr : document_starts.i32()};
   context.parallel_for(plan.pieces(), [&](int64_t index) {
     backward_piece(context, plan, places, tensors, AttentionPiece(plan, index));
   });

@@ -27,6 +27,7 @@ struct Forward {
   const float* value;
   float* output;
   float* log_sum_exp;
+  const int32_t* document_starts;  // null: one document a sequence
 };
 
 struct RowSum {
@@ -34,24 +35,20 @@ struct RowSum {
   float log_sum_exp;
 };
 
-// Turns the first `count` scores of a row into exp(scale (score - largest)) and the rest, up to `keys`, into
-// zeros.
-PENSTOCK_INLINE inline RowSum exponentials(float* scores, int64_t count, int64_t keys, float scale) {
-  const int64_t last = (count - 1) / kLanes * kLanes;  // the register that the mask cuts
-  const Lanes cut = first_lanes(load(scores + last), count - last, -INFINITY);
-  Lanes most = cut;
-  for (int64_t j = 0; j < last; j += kLanes) most = larger(load(scores + j), most);
+// Turns the visible scores of a row into exp(scale (score - largest)) and the rest, up to `all`, into zeros.
+PENSTOCK_INLINE inline RowSum exponentials(float* scores, const Visible& keys, int64_t all, float scale) {
+  hide_scores(scores, keys);
+  Lanes most = load(scores + keys.last());
+  for (int64_t j = keys.first(); j < keys.last(); j += kLanes) most = larger(load(scores + j), most);
   const float offset = largest(most) * scale;
   Lanes sums{};
-  for (int64_t j = 0; j < last; j += kLanes) {
+  for (int64_t j = keys.first(); j <= keys.last(); j += kLanes) {
     const Lanes value = exp(load(scores + j) * scale - offset);
     sums += value;
     store(scores + j, value);
   }
-  const Lanes value = exp(cut * scale - offset);
-  store(scores + last, value);
-  for (int64_t j = last + kLanes; j < keys; j += kLanes) store(scores + j, Lanes{});
-  const float total = sum(sums + value);
+  zero_hidden(scores, keys, all);
+  const float total = sum(sums);
   return {total, static_cast<float>(static_cast<double>(offset) + natural_log(static_cast<double>(total)))};
 }
 
@@ -72,7 +69,8 @@ void forward_tile(Context& context, const AttentionPlan& plan, const Places& pla
     for (int64_t row = 0; row < plan.tile_rows(tile); ++row) {
       const int64_t member = row / positions;
       const int64_t position = first + row % positions;
-      const RowSum sums = exponentials(scores + row * keys, position + 1, keys, plan.scale);
+      const Visible visible = visible_keys(plan, piece, tensors.document_starts, position);
+      const RowSum sums = exponentials(scores + row * keys, visible, keys, plan.scale);
       inverse_sums[row] = 1.0f / sums.sum;
       tensors.log_sum_exp[piece.row_offset(plan, member, position)] = sums.log_sum_exp;
     }
@@ -92,10 +90,11 @@ void forward_tile(Context& context, const AttentionPlan& plan, const Places& pla
 }  // namespace
 
 void attention(Context& context, const AttentionShape& shape, TensorView query, TensorView key,
-               TensorView value, TensorView output, TensorView log_sum_exp) {
+               TensorView value, TensorView output, TensorView log_sum_exp, TensorView document_starts) {
   expect_attention(shape, query, key);
   expect_attention(shape, output, value);
   expect_elements(log_sum_exp, shape.sequences * shape.query_heads * shape.sequence_length, "log_sum_exp");
+  expect_document_starts(shape, document_starts);
   const AttentionPlan plan(shape);
   const Places places(plan);
   context.reserve_per_thread(places.layout.floats());
@@ -103,7 +102,9 @@ void attention(Context& context, const AttentionShape& shape, TensorView query, 
     context.product(scores_product(plan, tile));
     context.product(over_keys_product(plan, tile));
   }
-  const Forward tensors{query.f32(), key.f32(), value.f32(), output.f32(), log_sum_exp.f32()};
+  const Forward tensors{query.f32(),       key.f32(),
+                        value.f32(),       output.f32(),
+                        log_sum_exp.f32(), document_starts.empty() ? nullptr : document_starts.i32()};
   context.parallel_for(plan.pieces(), [&](int64_t index) {
     const AttentionPiece piece(plan, index);
     gather_keys(plan, piece, tensors.key, context.thread_scratch() + places.key);

@@ -113,6 +113,11 @@ PENSTOCK_INLINE inline Lanes first_lanes(const Lanes& x, int64_t count, float ot
   const IntLanes index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return index < static_cast<int32_t>(count) ? x : broadcast(other);
 }
+// The last `count` lanes of x, `other` before them.
+PENSTOCK_INLINE inline Lanes last_lanes(const Lanes& x, int64_t count, float other) {
+  const IntLanes index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return index < static_cast<int32_t>(kLanes - count) ? broadcast(other) : x;
+}
 
 PENSTOCK_INLINE inline DoubleLanes lower_doubles(const Lanes& x) {
   return __builtin_convertvector(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7), DoubleLanes);

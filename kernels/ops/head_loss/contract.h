@@ -3,6 +3,7 @@
 //   logits = x weight^T                        [T, vocabulary], a chunk of tokens at a time, never whole
 //   log_sum_exp[t] = log sum_v exp(logits[t, v])
 //   loss = sum_t (log_sum_exp[t] - logits[t, targets[t]])
+//   A token whose target is kNoTarget adds nothing to the loss, and its d is 0.
 //   backward: d[t, v] = scale (exp(logits[t, v] - log_sum_exp[t]) - [v = targets[t]])
 //     x_gradient = d weight, weight_gradient += d^T x
 //
@@ -12,6 +13,7 @@
 #pragma once
 
 #include "kernels/ops/expect.h"
+#include "kernels/ops/operators.h"
 
 namespace penstock::kernels {
 

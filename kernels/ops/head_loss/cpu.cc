@@ -34,12 +34,18 @@ PENSTOCK_INLINE inline TokenLoss token_loss(const float* logits, int64_t vocabul
     sums += exp(lanes.load(logits + v, -INFINITY) - offset);
   });
   const double log_sum = static_cast<double>(offset) + natural_log(static_cast<double>(sum(sums)));
-  return {static_cast<float>(log_sum), log_sum - static_cast<double>(logits[target])};
+  const double loss = target == kNoTarget ? 0 : log_sum - static_cast<double>(logits[target]);
+  return {static_cast<float>(log_sum), loss};
 }
 
 // Turns a row of logits into the gradient of scale x the token's loss.
 PENSTOCK_INLINE inline void token_gradient(float* logits, int64_t vocabulary, int32_t target,
                                            float log_sum_exp, float scale) {
+  if (target == kNoTarget) {
+    for_each_lanes(vocabulary,
+                   [&](const auto& lanes, int64_t v) PENSTOCK_INLINE { lanes.store(logits + v, Lanes{}); });
+    return;
+  }
   for_each_lanes(vocabulary, [&](const auto& lanes, int64_t v) PENSTOCK_INLINE {
     lanes.store(logits + v, exp(lanes.load(logits + v) - log_sum_exp) * scale);
   });
@@ -48,8 +54,8 @@ PENSTOCK_INLINE inline void token_gradient(float* logits, int64_t vocabulary, in
 
 void check_targets(const int32_t* targets, const HeadLossShape& shape) {
   for (int64_t t = 0; t < shape.tokens; ++t) {
-    PENSTOCK_CHECK(targets[t] >= 0 && targets[t] < shape.vocabulary, "target {} at {}, vocabulary of {}",
-                   targets[t], t, shape.vocabulary);
+    PENSTOCK_CHECK(targets[t] >= kNoTarget && targets[t] < shape.vocabulary,
+                   "target {} at {}, vocabulary of {}", targets[t], t, shape.vocabulary);
   }
 }
 

@@ -25,7 +25,7 @@ Reference reference(const Sizes& s, const Doubles& x, const Doubles& w, const st
     double sum = 0;
     for (double each : logits) sum += std::exp(each - largest);
     result.log_sum_exp.push_back(largest + std::log(sum));
-    result.loss += result.log_sum_exp.back() - logits[targets[t]];
+    if (targets[t] != kNoTarget) result.loss += result.log_sum_exp.back() - logits[targets[t]];
   }
   return result;
 }
@@ -87,6 +87,24 @@ TEST(HeadLoss, gradients_are_those_of_the_reference) {
     const auto loss = [&] { return scale * reference(sizes, x, w, c.targets).loss; };
     expect_gradient(loss, x, c.dx, "x_gradient");
     expect_gradient(loss, w, c.dw, "weight_gradient");
+  }
+}
+
+TEST(HeadLoss, tokens_without_a_target_have_no_loss_and_no_gradient) {
+  Rig rig;
+  Case c({140, 6, 21}, 130);
+  for (int64_t t = 0; t < 140; t += 3) c.targets[t] = kNoTarget;
+  const double loss = c.forward(*rig.ops);
+  c.backward(*rig.ops, 0.5);
+  Doubles x = widen(c.x);
+  Doubles w = widen(c.w);
+  const double expected = reference(c.sizes, x, w, c.targets).loss;
+  EXPECT_NEAR(loss, expected, 1e-6 * expected);
+  const auto differences = [&] { return 0.5 * reference(c.sizes, x, w, c.targets).loss; };
+  expect_gradient(differences, x, c.dx, "x_gradient");
+  expect_gradient(differences, w, c.dw, "weight_gradient");
+  for (int64_t t = 0; t < 140; t += 3) {
+    for (int64_t h = 0; h < 6; ++h) ASSERT_EQ(c.dx[t * 6 + h], 0) << t;
   }
 }
 
