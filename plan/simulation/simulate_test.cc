@@ -229,6 +229,143 @@ TEST(Simulate, wait_for_a_message_on_its_way_is_a_transfer_and_not_a_dependency)
   EXPECT_EQ(played.ranks[1].idle_cool_down, 7);
 }
 
+TEST(Simulate, messages_of_a_link_follow_one_another) {
+  // gpipe, P=2, m=3, F=1: activations are made at 1, 2, 3; each holds the link for 4, and is there 2 later.
+  const ComputeProgram program = program_of("gpipe", 2, 3, 1);
+  SimulationCosts costs = uniform_costs(2, kUnit);
+  costs.latency = 2;
+  costs.bandwidth = {.bytes = 5, .ticks = 2};
+  costs.message_bytes = {10};
+  const auto starts = [&] {
+    std::vector<Ticks> of_rank_1;
+    for (const TimedAction& timed : play(program, costs).ranks[1].actions) of_rank_1.push_back(timed.start);
+    of_rank_1.resize(3);
+    return of_rank_1;
+  };
+  EXPECT_THAT(starts(), testing::ElementsAre(7, 11, 15));
+  costs.message_bytes = {11};  // 4.4 ticks: a tick is not divided
+  EXPECT_THAT(starts(), testing::ElementsAre(8, 13, 18));
+  costs.links = {{RankIndex(0), RankIndex(1), {.latency = 0, .ticks_per_message = 1, .bandwidth = {}}}};
+  EXPECT_THAT(starts(), testing::ElementsAre(2, 3, 4));
+}
+
+TEST(Simulate, fused_backward_may_cost_something_of_its_own) {
+  const ComputeProgram program = program_of("1f1b", 1, 2, 1);
+  SimulationCosts costs = uniform_costs(1, {3, 2, 2});
+  EXPECT_EQ(play(program, costs).makespan, 2 * (3 + 4));
+  costs.stages[0].backward = 3;
+  EXPECT_EQ(play(program, costs).makespan, 2 * (3 + 3));
+}
+
+TEST(Simulate, bubble_over_total_and_over_useful_time_are_two_figures) {
+  // 1F1B, P=4, m=8: (P-1)/(m+P-1) and (P-1)/m.
+  const ComputeProgram program = program_of("1f1b", 4, 8, 1);
+  const Simulation played = play(program, uniform_costs(4, kUnit));
+  EXPECT_DOUBLE_EQ(played.bubble_fraction, 3.0 / 11);
+  EXPECT_DOUBLE_EQ(played.bubble_to_busy, 3.0 / 8);
+}
+
+// --- lowered programs: posts, slots and resident waits
+
+// gpipe, P=2, m=2, F=10, B=20; every receive stands right before its wait, but for the activations of rank 1,
+// whose receives have `slots`.
+LoweredProgram receives_with(int slots) {
+  LoweredProgram program = *lower(program_of("gpipe", 2, 2, 1), {.receive_slots_per_link = slots});
+  auto& first = program.ranks[0].instructions;
+  std::vector<Instruction> posts;
+  std::erase_if(first, [&](const Instruction& instruction) {
+    if (instruction.kind != InstructionKind::PostReceive) return false;
+    posts.push_back(instruction);
+    return true;
+  });
+  for (const Instruction& post : posts) {
+    const auto wait = std::find_if(first.begin(), first.end(), [&](const Instruction& instruction) {
+      return instruction.kind == InstructionKind::WaitReceive && instruction.work == post.work;
+    });
+    first.insert(wait, post);
+  }
+  return program;
+}
+
+Simulation play_lowered(const LoweredProgram& program, ResidentWaits waits) {
+  SimulationCosts costs = uniform_costs(2, {10, 10, 10});
+  costs.waits = waits;
+  StatusOr<Simulation> simulation = simulate(program, costs);
+  if (!simulation.ok()) throw std::runtime_error(message(simulation.status()));
+  return *std::move(simulation);
+}
+
+constexpr ResidentWaits kTwoOfTenBlocks{.blocks = 10, .blocks_per_wait = 2};
+constexpr ResidentWaits kOneOfTenBlocks{.blocks = 10, .blocks_per_wait = 1};
+constexpr ResidentWaits kOneSided{};
+
+TEST(ResidentWaits, peers_that_arrive_together_slow_nothing) {
+  // Rank 1 posts its second receive at 20, when rank 0 sends: panel (a).
+  const LoweredProgram matched = receives_with(1);
+  for (const ResidentWaits waits : {kTwoOfTenBlocks, kOneSided}) {
+    const Simulation played = play_lowered(matched, waits);
+    EXPECT_EQ(played.makespan, 90);
+    for (const RankTimeline& rank : played.ranks) EXPECT_EQ(rank.slowed, 0);
+  }
+}
+
+TEST(ResidentWaits, early_receive_stretches_the_compute_beside_it_without_an_idle_gap) {
+  // Panel (b). Rank 1 has posted its second receive when it runs 1F0, from 10 on; until 20 that leaves 8 of 10
+  // blocks, so that 8 ticks of work are done; the rest runs at full speed.
+  const Simulation skewed = play_lowered(receives_with(2), kTwoOfTenBlocks);
+  const RankTimeline& early = skewed.ranks[1];
+  EXPECT_EQ(early.actions[0].start, 10);
+  EXPECT_EQ(early.actions[0].end, 22);
+  EXPECT_EQ(early.actions[1].start, 22);
+  EXPECT_EQ(early.slowed, 2);
+  EXPECT_EQ(early.idle_dependency + early.idle_transfer, 0);
+  EXPECT_EQ(skewed.makespan, 92);
+}
+
+TEST(ResidentWaits, fewer_blocks_slow_less_and_do_not_remove_the_wait) {
+  EXPECT_EQ(play_lowered(receives_with(2), kOneOfTenBlocks).ranks[1].slowed, 1);
+}
+
+TEST(ResidentWaits, one_sided_put_slows_nothing) {
+  const Simulation played = play_lowered(receives_with(2), kOneSided);
+  EXPECT_EQ(played.makespan, 90);
+  EXPECT_EQ(played.ranks[1].slowed, 0);
+}
+
+TEST(ResidentWaits, early_send_waits_for_its_receive_and_slows_its_own_rank) {
+  // Stage 1 is slow and has one receive slot: what rank 0 sends at 26 is posted when 1F0 has ended at 43.
+  const LoweredProgram program = *lower(program_of("gpipe", 2, 3, 1), {.receive_slots_per_link = 1});
+  SimulationCosts costs = uniform_costs(2, {10, 10, 10});
+  costs.stages[1] = {30, 10, 10};
+  costs.waits = kTwoOfTenBlocks;
+  const Simulation played = *simulate(program, costs);
+  // The gradient's receive, posted at 0, waits beside all forwards, the send beside the third as well.
+  EXPECT_EQ(played.ranks[0].actions[0].end, 13);  // 10 x 10/8, rounded up to a tick
+  EXPECT_EQ(played.ranks[0].actions[1].end, 26);
+  EXPECT_EQ(played.ranks[0].actions[2].end, 26 + 17);  // 10 x 10/6
+}
+
+TEST(SimulateLowered, missing_slot_makes_the_sender_wait_for_the_transfer) {
+  // naive would never; gpipe with one slot each way and a slow reader does.
+  const ComputeProgram program = program_of("gpipe", 2, 3, 1);
+  SimulationCosts costs = uniform_costs(2, {1, 1, 1});
+  costs.stages[1] = {5, 1, 1};
+  const LoweredProgram narrow = *lower(program, {.receive_slots_per_link = 1, .send_slots_per_link = 1});
+  const Simulation played = *simulate(narrow, costs);
+  // 0F1 ends at 2 and its message leaves when 1F0 has freed the slot, at 6: then 0F2 may write.
+  EXPECT_EQ(played.ranks[0].actions[2].start, 6);
+  EXPECT_EQ(played.ranks[0].idle_transfer, 4);
+  EXPECT_EQ(play(program, costs).ranks[0].actions[2].start, 2);
+}
+
+TEST(SimulateLowered, ranks_that_wait_for_each_other_are_refused_and_do_not_hang) {
+  LoweredProgram program = *lower(program_of("1f1b", 2, 1, 1));
+  auto& list = program.ranks[0].instructions;
+  std::erase_if(list, [](const Instruction& i) { return i.kind == InstructionKind::Send; });
+  std::erase_if(list, [](const Instruction& i) { return i.kind == InstructionKind::WaitSend; });
+  EXPECT_EQ(simulate(program, uniform_costs(2, kUnit)).status().code(), StatusCode::kFailedPrecondition);
+}
+
 TEST(Simulate, costs_of_each_stage_count) {
   // One slow stage sets the pace: 1f1b, P=3, stage 1 twice as slow, m=4.
   const ComputeProgram program = program_of("1f1b", 3, 4, 1);
@@ -273,6 +410,18 @@ TEST(Simulate, costs_that_do_not_fit_are_refused) {
   EXPECT_EQ(code(uniform_costs(3, kUnit)), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(uniform_costs(2, {-1, 1, 1})), StatusCode::kInvalidArgument);
   EXPECT_EQ(code(uniform_costs(2, {INT64_MAX / 4, 1, 1})), StatusCode::kInvalidArgument);
+  std::vector<SimulationCosts> wrong(9, uniform_costs(2, kUnit));
+  wrong[0].message_bytes = {1, 1};
+  wrong[1].message_bytes = {-1};
+  wrong[2].bandwidth = {-1, 1};
+  wrong[3].links = {{RankIndex(0), RankIndex(2), {}}};
+  wrong[4].links = {{RankIndex(1), RankIndex(1), {}}};
+  wrong[5].links = {{RankIndex(0), RankIndex(1), {.latency = -1, .ticks_per_message = 0, .bandwidth = {}}}};
+  wrong[6].waits = {4, 5};
+  wrong[7].stages[1].backward = -3;
+  wrong[8].message_bytes = {INT64_MAX};
+  wrong[8].bandwidth = {1, INT64_MAX};
+  for (size_t i = 0; i < wrong.size(); ++i) EXPECT_EQ(code(wrong[i]), StatusCode::kInvalidArgument) << i;
 }
 
 TEST(Simulate, program_with_a_cycle_is_refused_and_does_not_hang) {

@@ -27,9 +27,11 @@ Status Player::check_aligned() const {
   }
   for (const StageCosts& stage : costs_.stages) {
     const bool is_one_to_two = stage.forward > 0 && stage.forward == costs_.stages.front().forward &&
-                               stage.input_gradient + stage.weight_gradient == 2 * stage.forward;
-    if (is_one_to_two && costs_.latency == 0) continue;
-    return failed_precondition("aligned timeline: expected F=1 and B=2 on every stage and no latency");
+                               stage.fused_backward() == 2 * stage.forward;
+    const bool has_free_links = costs_.latency == 0 && costs_.ticks_per_message == 0 &&
+                                costs_.bandwidth.bytes == 0 && costs_.links.empty();
+    if (is_one_to_two && has_free_links) continue;
+    return failed_precondition("aligned timeline: expected F=1 and B=2 on every stage and free transfers");
   }
   for (const auto& actions : program_.actions) {
     for (const Action& action : actions) {
@@ -48,8 +50,7 @@ Status Player::play_aligned() {
   for (int rank = 0; rank < program_.ranks; ++rank) align_rank(rank);
   for (int rank = 0; rank < program_.ranks; ++rank) {
     for (const TimedAction& timed : result_.ranks[rank].actions) {
-      const auto input = last_input_of(timed.action);
-      if (input && input->arrived <= timed.start) continue;
+      if (arrival_of(timed.action) <= timed.start) continue;
       return failed_precondition(
           "aligned timeline: schedule {} does not follow it, {} of rank {} would start before its input",
           program_.schedule, to_string(timed.action), rank);

@@ -1,11 +1,12 @@
-// Gives every action of a program its time, and adds up what follows from the times.
+// Gives every action of a compute program its time.
 #pragma once
 
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "plan/schedule/dataflow.h"
+#include "plan/simulation/internal/deliveries.h"
+#include "plan/simulation/internal/links.h"
 #include "plan/simulation/simulate.h"
 
 namespace penstock::plan::internal {
@@ -20,34 +21,41 @@ class Player {
   Simulation summarise() &&;
 
  private:
-  // What one action waited for longest: when its producer ended, and when its tensor was there.
-  struct Input {
-    Ticks produced = 0;
-    Ticks arrived = 0;
+  // How tensors get from a stage to its neighbour, for one replica.
+  struct Route {
+    RankIndex target;
+    int32_t link = -1;    // -1: both stages are on one rank
+    Ticks occupancy = 0;  // of the link, by one message
   };
+  struct Link {
+    Ticks latency = 0;
+    Ticks free_since = 0;
+  };
+  static constexpr Ticks kUnknown = -1;
 
-  size_t cell(Flow flow, StageIndex source, MicrobatchIndex microbatch) const;
-  bool crosses_ranks(const Passage& passage) const;
-  // Nothing when its producer has not run yet.
-  std::optional<Input> input_of(const Work& work) const;
-  std::optional<Input> last_input_of(const Action& action) const;
-  Ticks duration_of(const Work& work) const;
-  Ticks duration_of(const Action& action) const;
+  void plan_routes();
+  void plan_route(Flow flow, int stage, int replica, const Links& links);
+  const Route& route_of(const Passage& passage) const;
+  // When the action's inputs are there; kUnknown when one has not been made.
+  Ticks arrival_of(const Work& work) const;
+  Ticks arrival_of(const Action& action) const;
   void run(int rank, Ticks start);
-  void note_end(const Work& work, Ticks end);
+  void deliver(const Work& work, Ticks end);
+  void wake(int rank);
 
   Status check_aligned() const;
   size_t warm_up_of(int rank) const;
   void align_rank(int rank);
 
-  void add_idle_times(int rank, Ticks origin, Ticks end);
-  void classify(const Work& work, int rank, size_t position);
-
   const ComputeProgram& program_;
   const SimulationCosts& costs_;
-  std::vector<Ticks>
-      ends_;  // [flow, source stage, microbatch] of what produces each boundary tensor; -1 until then
+  size_t replicas_ = 1;
+  std::vector<Route> routes_;  // [flow, source stage, replica]
+  std::vector<Link> links_;
+  std::map<std::pair<RankIndex, RankIndex>, int32_t> link_of_;
+  Deliveries deliveries_;
   std::deque<int> ready_;
+  std::vector<bool> is_blocked_;  // [rank]: waits for a tensor, and nobody has woken it
   Simulation result_;
 };
 
