@@ -2,16 +2,20 @@
 set(status_libraries absl::status absl::statusor fmt::fmt)
 
 penstock_room(base LIBRARIES ${status_libraries} spdlog::spdlog)
+penstock_room(base/json USES base LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(base/safetensors USES base base/json)
+penstock_room(base/token_files USES base)
 penstock_room(base/metrics USES base LIBRARIES prometheus-cpp::core civetweb::civetweb-cpp)
 
 # plan: pure domain. No threads, sockets, clock or CUDA.
-penstock_room(plan/spec USES base plan/schedule LIBRARIES yaml-cpp)
+penstock_room(plan/spec USES base plan/schedule LIBRARIES yaml-cpp penstock_xxhash)
 penstock_room(plan/schedule USES base)
 penstock_room(plan/verification USES base plan/schedule)
 penstock_room(plan/simulation USES base plan/schedule TEST_USES plan/verification)
+penstock_room(plan/generation USES base plan/schedule plan/simulation TEST_USES plan/verification)
 penstock_room(plan/cost USES base plan/spec plan/schedule)
-penstock_room(plan/interop USES base plan/schedule plan/verification plan/simulation LIBRARIES nlohmann_json::nlohmann_json)
-penstock_room(plan/render USES base plan/schedule plan/simulation)
+penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
 penstock_room(proto/codec USES base plan/spec plan/schedule proto)
 
@@ -23,7 +27,7 @@ penstock_room(kernels/ops USES base kernels/device kernels/tensor LIBRARIES pens
 penstock_room(worker/transport USES base)
 penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
 penstock_room(worker/buffers USES base kernels/device)
-penstock_room(worker/data USES base plan/spec LIBRARIES penstock_xxhash)
+penstock_room(worker/data USES base base/token_files plan/spec LIBRARIES penstock_xxhash)
 penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
@@ -37,8 +41,7 @@ penstock_program(penstock-worker worker/main USES base base/metrics plan/spec pr
   LIBRARIES CLI11::CLI11)
 
 # coordinator: one pure core, a controller around it.
-penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
-  LIBRARIES penstock_xxhash)
+penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec)
 penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQLite3)
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
 penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry proto/codec)
