@@ -1,0 +1,73 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace penstock {
+
+StatusOr<AtomicFile> AtomicFile::create(const std::string& path) {
+  AtomicFile file;
+  file.path_ = path;
+  file.fd_ =
+      FileDescriptor(::open((path + ".partial").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.fd_.is_open()) return file.failed("made");
+  file.draft_ = path + ".partial";
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)), draft_(std::exchange(other.draft_, "")), fd_(std::move(other.fd_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!draft_.empty()) unlink(draft_.c_str());
+}
+
+Status AtomicFile::failed(const char* what) const {
+  const int reason = errno;
+  const bool full = reason == ENOSPC || reason == EDQUOT;
+  return error(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, "{} cannot be {}: {}", path_,
+               what, std::strerror(reason));
+}
+
+Status AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return failed("written");
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return ok_status();
+}
+
+Status AtomicFile::write(std::string_view text) {
+  return write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+Status AtomicFile::commit() {
+  if (fsync(fd_.get()) != 0) return failed("synced");
+  fd_.reset();
+  if (std::rename(draft_.c_str(), path_.c_str()) != 0) return failed("renamed into place");
+  draft_.clear();
+  return sync_folder(std::filesystem::path(path_).parent_path().string());
+}
+
+Status write_atomically(const std::string& path, std::string_view text) {
+  PENSTOCK_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  PENSTOCK_RETURN_IF_ERROR(file.write(text));
+  return file.commit();
+}
+
+Status sync_folder(const std::string& folder) {
+  const std::string path = folder.empty() ? "." : folder;
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some file systems cannot sync a folder; they say EINVAL, and there is nothing better to do.
+  if (fd.is_open() && (fsync(fd.get()) == 0 || errno == EINVAL)) return ok_status();
+  return unavailable("folder {} cannot be synced: {}", path, std::strerror(errno));
+}
+
+}  // namespace penstock
