@@ -29,6 +29,7 @@ class DataDigestTest : public ::testing::Test {
 
   DataFingerprint take(const std::string& host) {
     plan::JobSpec job;
+    job.model.vocab_size = 256;
     job.data.sources = {folder_ / host / "*.txt"};
     job.data.sequence_length = 8;
     job.train.global_batch_size = 4;
@@ -90,7 +91,7 @@ TEST_F(DataDigestTest, same_size_with_other_bytes_is_found_with_file_and_offset)
   write("there", "a.txt", std::string(1000, 'x'));
   EXPECT_EQ(compare().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(message(compare()),
-              AllOf(HasSubstr("rank 0 and rank 3"), HasSubstr("9 bytes of a.txt"), HasSubstr("1000 bytes")));
+              AllOf(HasSubstr("rank 0 and rank 3"), HasSubstr("9 tokens of a.txt"), HasSubstr("1000 bytes")));
 }
 
 TEST_F(DataDigestTest, name_of_a_peer_that_is_no_text_is_printed_all_the_same) {
@@ -105,6 +106,7 @@ TEST_F(DataDigestTest, name_of_a_peer_that_is_no_text_is_printed_all_the_same) {
 TEST_F(DataDigestTest, text_shorter_than_a_sample_is_refused) {
   write("here", "a.txt", "12345678");
   plan::JobSpec job;
+  job.model.vocab_size = 256;
   job.data.sources = {folder_ / "here" / "a.txt"};
   job.data.sequence_length = 8;
   EXPECT_EQ(DataFingerprint::take(job).status().code(), StatusCode::kOutOfRange);

@@ -18,9 +18,15 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// Odd multipliers far apart: no two keys of one run meet.
+uint64_t key_of(const Permutation::Key& key) {
+  return mix(key.seed + 0x9e3779b97f4a7c15u) + key.source * 0xd1342543de82ef95u +
+         key.epoch * 0xaf251af3b0f025b5u;
+}
+
 }  // namespace
 
-Permutation::Permutation(uint64_t seed, int64_t size) : seed_(mix(seed + 0x9e3779b97f4a7c15u)), size_(size) {
+Permutation::Permutation(const Key& key, int64_t size) : key_(key_of(key)), size_(size) {
   PENSTOCK_CHECK(size >= 1, "size {}", size);
   const int bits = std::bit_width(static_cast<uint64_t>(size - 1));
   half_bits_ = std::max(1, (bits + 1) / 2);
@@ -32,7 +38,7 @@ uint64_t Permutation::encipher(uint64_t value) const {
   uint64_t left = value >> half_bits_;
   uint64_t right = value & mask;
   for (uint64_t round = 0; round < kRounds; ++round) {
-    const uint64_t next = left ^ (mix(seed_ + (round << 56) + right) & mask);
+    const uint64_t next = left ^ (mix(key_ + (round << 56) + right) & mask);
     left = right;
     right = next;
   }
