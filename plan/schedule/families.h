@@ -1,4 +1,7 @@
 // The catalogue of schedule families: a name and a shape in, a compute program out. One file a family.
+//
+// zb-auto and v-auto are searched for given costs and memory, so that this front door does not know them:
+// they belong to plan/generation.
 #pragma once
 
 #include <string>
@@ -10,14 +13,24 @@
 namespace penstock::plan {
 
 struct ScheduleRequest {
-  std::string name;         // "1f1b", ...
-  int ranks = 1;            // P >= 1
-  int microbatches = 1;     // m >= 1
-  int stages_per_rank = 1;  // V >= 1
+  std::string name;      // "1f1b", ...
+  int ranks = 1;         // P >= 1
+  int microbatches = 1;  // m >= 1, of one optimizer step
+  // V; 0 is the family's own: 1, or 2 for the families that put two stages on a rank (V placement and loops).
+  int stages_per_rank = 0;
+  // Optimizer steps in the program. Synchronous families drain the pipeline in each; pipedream and
+  // pipedream-2bw only once, at the end.
+  int updates = 1;
+  // 1f1b-v only: forwards that a rank may hold above the schedule's peak, which takes transfers off the
+  // critical path. Empty: none; one entry: the same on all ranks; P entries: per rank. Each 0 to 2P.
+  std::vector<int> extra_warm_up_forwards = {};
 };
 
 // InvalidArgument names the field: a shape beyond limits.h or that the family does not take; an unknown name,
 // with the nearest one; a designed one that is not built yet.
+//
+// Every m is taken. Where the published rule needs more microbatches, ComputeProgram::note says from how many
+// on its figures hold.
 StatusOr<ComputeProgram> generate(const ScheduleRequest& request);
 
 // What this version makes of a name.
@@ -26,5 +39,8 @@ Known known_schedule(const std::string& name);
 
 // Names that generate() knows today, in the order in which help shows them.
 std::vector<std::string> schedule_names();
+
+// Those of them whose programs workers can train with (why_not_trainable in program.h).
+std::vector<std::string> trainable_schedule_names();
 
 }  // namespace penstock::plan

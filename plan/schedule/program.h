@@ -33,6 +33,8 @@ struct ComputeProgram {
 
   std::vector<std::vector<Action>> actions;  // [rank], in order
 
+  std::string note;  // what this shape costs, for people; mostly empty
+
   int stages() const { return static_cast<int>(placement.size()); }
   int total_microbatches() const { return microbatches * updates; }
   bool has_replicas() const;
@@ -48,6 +50,10 @@ std::vector<std::vector<RankIndex>> v_placement(int ranks);
 // Whether every stage's weight gradients accumulate in microbatch order: then the loss curve is bit-identical
 // to that of any other such program.
 bool accumulates_in_microbatch_order(const ComputeProgram& program);
+
+// Why workers cannot train with the program: it splits backwards, overlaps pairs, holds stages twice, keeps
+// several weight versions, spans several updates or accumulates out of microbatch order. Empty: they can.
+std::string why_not_trainable(const ComputeProgram& program);
 
 // H_s per stage: the maximum over time of (forwards started - backwards finished), W being the backward's end
 // where it is split, and F itself in a forward-only program. Counted in program order on the rank that holds

@@ -1,6 +1,6 @@
 // All forwards, then all backwards (Huang et al., 2019). Makespan (m+P-1)(F+X); every rank holds m
-// activations. Backwards run in microbatch order, so that gradients accumulate as in every other schedule;
-// the last-in-first-out order of the paper's figure takes the same time and is a variant of its own.
+// activations. gpipe runs backwards in microbatch order, so that gradients accumulate as in every other
+// schedule; gpipe-lifo runs them last in, first out, as the paper's figure does, in the same time.
 #include "plan/schedule/families/family.h"
 
 namespace penstock::plan::families {
@@ -14,6 +14,12 @@ ComputeProgram gpipe(const ScheduleRequest& request) {
       }
     }
   }
+  return program;
+}
+
+ComputeProgram gpipe_lifo(const ScheduleRequest& request) {
+  ComputeProgram program = gpipe(request);
+  for (auto& actions : program.actions) std::reverse(actions.begin() + request.microbatches, actions.end());
   return program;
 }
 
