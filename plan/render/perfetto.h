@@ -1,0 +1,28 @@
+// A simulated schedule as a trace that ui.perfetto.dev and chrome://tracing open (the JSON trace format).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "plan/schedule/program.h"
+#include "plan/simulation/costs.h"
+#include "plan/simulation/simulate.h"
+
+namespace penstock::plan {
+
+struct TraceStyle {
+  TickScale scale = {};              // one unit of cost is shown as one millisecond
+  int64_t bytes_per_activation = 0;  // 0: the counters count forwards held, not bytes
+  int64_t static_bytes = 0;          // added to every rank's bytes
+  int64_t actions_max = 2'000'000;
+};
+
+// A track a rank with a slice an action, named as in "2B3"; a flow for every transfer between ranks, from the end of its producer
+// to the start of its consumer; a counter a rank of the forwards that it holds, or of bytes where one's size is said.
+//
+// InvalidArgument for more than actions_max actions: the viewer would not open it.
+StatusOr<std::string> timeline_trace(const ComputeProgram& program, const Simulation& simulation,
+                                     const TraceStyle& style = {});
+
+}  // namespace penstock::plan

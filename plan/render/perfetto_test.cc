@@ -1,0 +1,95 @@
+#include "plan/render/perfetto.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "plan/schedule/families.h"
+
+namespace penstock::plan {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Played {
+  ComputeProgram program;
+  Simulation simulation;
+};
+
+Played played(const std::string& name, int ranks, int microbatches) {
+  Played result{generate({.name = name, .ranks = ranks, .microbatches = microbatches}).value(), {}};
+  SimulationCosts costs = uniform_costs(result.program.stages(), {});
+  costs.latency = 1;
+  result.simulation = simulate(result.program, costs).value();
+  return result;
+}
+
+std::vector<Json> events(const Played& played, const std::string& phase, const TraceStyle& style = {}) {
+  const Json trace = Json::parse(timeline_trace(played.program, played.simulation, style).value());
+  std::vector<Json> chosen;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] == phase) chosen.push_back(event);
+  }
+  return chosen;
+}
+
+TEST(TimelineTrace, every_action_is_a_slice_of_its_rank) {
+  const std::vector<Json> slices = events(played("1f1b", 2, 3), "X");
+  ASSERT_EQ(slices.size(), 12u);
+  EXPECT_EQ(slices[0]["name"], "0F0");
+  EXPECT_EQ(slices[0]["pid"], 0);
+  EXPECT_EQ(slices[0]["ts"], 0);
+  EXPECT_EQ(slices[0]["dur"], 1000);
+  EXPECT_EQ(slices[6]["name"], "1F0");
+  EXPECT_EQ(slices[6]["pid"], 1);
+  EXPECT_EQ(slices[6]["ts"], 2000);  // a unit of latency behind 0F0
+  EXPECT_EQ(events(played("1f1b", 2, 3), "M").size(), 6u);
+}
+
+TEST(TimelineTrace, every_transfer_is_an_arrow_from_producer_to_consumer) {
+  const Played run = played("1f1b", 3, 4);
+  const std::vector<Json> begins = events(run, "s"), ends = events(run, "f");
+  ASSERT_EQ(begins.size(),
+            static_cast<size_t>(run.simulation.transfers_forward + run.simulation.transfers_backward));
+  ASSERT_EQ(ends.size(), begins.size());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    EXPECT_EQ(begins[i]["id"], ends[i]["id"]);
+    EXPECT_EQ(std::abs(begins[i]["pid"].get<int>() - ends[i]["pid"].get<int>()), 1);
+    EXPECT_LT(begins[i]["ts"], ends[i]["ts"]);
+  }
+}
+
+TEST(TimelineTrace, counters_follow_what_a_rank_holds) {
+  const auto highest = [](const std::vector<Json>& counters, int rank, const char* field) {
+    double most = 0;
+    for (const Json& counter : counters) {
+      if (counter["pid"] == rank) most = std::max(most, counter["args"][field].get<double>());
+    }
+    return most;
+  };
+  const Played run = played("1f1b", 3, 4);
+  EXPECT_EQ(highest(events(run, "C"), 0, "forwards"), 3);
+  EXPECT_EQ(highest(events(run, "C"), 2, "forwards"), 1);
+  EXPECT_EQ(events(run, "C").back()["args"]["forwards"], 0);
+  const TraceStyle bytes{.bytes_per_activation = 100, .static_bytes = 7};
+  EXPECT_EQ(highest(events(run, "C", bytes), 0, "bytes"), 307);
+}
+
+TEST(TimelineTrace, names_from_outside_stay_text) {
+  Played named = played("1f1b", 1, 1);
+  named.program.schedule = "file:\"\\\n.json";
+  const Json trace = Json::parse(timeline_trace(named.program, named.simulation).value());
+  EXPECT_EQ(trace["otherData"]["schedule"], "file:\"\\?.json");
+}
+
+TEST(TimelineTrace, more_than_a_viewer_opens_is_refused) {
+  const Played run = played("gpipe", 2, 4);
+  const auto trace = timeline_trace(run.program, run.simulation, {.actions_max = 15});
+  ASSERT_EQ(trace.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(message(trace.status()), "16 actions are too many for a trace; expected at most 15");
+}
+
+}  // namespace
+}  // namespace penstock::plan
