@@ -44,19 +44,67 @@ Status check_shape(const ScheduleRequest& request) {
       request.ranks, request.microbatches, expected, actions, limits::kActions);
 }
 
-Status check_costs(const Problem& problem) {
-  Ticks left = kSumMax / problem.microbatches;
-  const auto take = [&](Ticks cost) { return cost >= 0 && cost <= left && (left -= cost) >= 0; };
+// One per stage or rank, or one for all of them.
+template <typename Value>
+StatusOr<std::vector<Value>> spread(const char* field, const std::vector<Value>& values, int count) {
+  if (values.size() == 1) return std::vector<Value>(count, values.front());
+  if (static_cast<int>(values.size()) == count) return values;
+  return invalid_argument("{}: expected 1 or {}, found {}", field, count, values.size());
+}
+
+// Costs of the program's work and messages, taken from what all of them may sum up to.
+class CostsLeft {
+ public:
+  explicit CostsLeft(int microbatches) : left_(kSumMax / microbatches) {}
+  bool take(Ticks cost) { return cost >= 0 && cost <= left_ && (left_ -= cost) >= 0; }
+
+ private:
+  Ticks left_;
+};
+
+LinkCosts link_between(const SimulationCosts& costs, int source, int target) {
+  for (const LinkOverride& link : costs.links)
+    if (link.source.value == source && link.target.value == target) return link.costs;
+  return {costs.latency, costs.ticks_per_message, costs.bandwidth};
+}
+
+// -1: out of range.
+Ticks delay_of(const SimulationCosts& costs, int source, int target, int boundary) {
+  if (source == target) return 0;
+  const LinkCosts link = link_between(costs, source, target);
+  const auto is_within = [](int64_t value) { return value >= 0 && value <= kSumMax; };
+  const int64_t bytes = costs.message_bytes.empty() ? 0 : costs.message_bytes[boundary];
+  if (!is_within(link.latency) || !is_within(link.ticks_per_message) || !is_within(link.bandwidth.bytes) ||
+      !is_within(link.bandwidth.ticks) || !is_within(bytes)) {
+    return -1;
+  }
+  const auto moved = static_cast<__int128>(bytes) * link.bandwidth.ticks;
+  const __int128 passing =
+      link.bandwidth.bytes == 0 ? 0 : (moved + link.bandwidth.bytes - 1) / link.bandwidth.bytes;
+  return passing > kSumMax ? -1 : link.latency + link.ticks_per_message + static_cast<Ticks>(passing);
+}
+
+Status add_costs(Problem& problem, const SimulationCosts& costs) {
+  PENSTOCK_ASSIGN_OR_RETURN(problem.costs, spread("costs", costs.stages, problem.stages()));
+  const int boundaries = problem.stages() - 1;
+  if (!costs.message_bytes.empty() && static_cast<int>(costs.message_bytes.size()) != boundaries)
+    return invalid_argument("costs: message_bytes: expected {}, found {}", boundaries,
+                            costs.message_bytes.size());
+  CostsLeft left(problem.microbatches);
   for (int stage = 0; stage < problem.stages(); ++stage) {
-    const StageCosts& costs = problem.costs[stage];
-    if (take(costs.forward) && take(costs.input_gradient) && take(costs.weight_gradient) &&
-        take(problem.latency) && take(problem.latency)) {
-      continue;
+    const StageCosts& cost = problem.costs[stage];
+    bool fits = left.take(cost.forward) && left.take(cost.input_gradient) && left.take(cost.weight_gradient);
+    if (stage < boundaries) {
+      const int here = problem.rank_of(stage), next = problem.rank_of(stage + 1);
+      problem.delay_up.push_back(delay_of(costs, here, next, stage));
+      problem.delay_down.push_back(delay_of(costs, next, here, stage));
+      fits = fits && left.take(problem.delay_up.back()) && left.take(problem.delay_down.back());
     }
+    if (fits) continue;
     return invalid_argument(
-        "costs: expected 0 or more, and at most {} ticks for all stages, microbatches and latencies together, found "
-        "more at stage {} ({}, {}, {}, latency {}); fewer decimals make larger ticks",
-        kSumMax, stage, costs.forward, costs.input_gradient, costs.weight_gradient, problem.latency);
+        "costs: expected 0 or more, and at most {} ticks for all stages and messages of all microbatches, found more at "
+        "stage {} (F {}, I {}, W {}, latency {}); fewer decimals make larger ticks",
+        kSumMax, stage, cost.forward, cost.input_gradient, cost.weight_gradient, costs.latency);
   }
   return ok_status();
 }
@@ -73,14 +121,6 @@ Status check_deltas(const MemoryDeltas& deltas, int stage) {
       "memory deltas of stage {}: expected a forward that takes 1 to {}, nothing negative in between, and a sum of 0, "
       "found F {}, I {}, W {}",
       stage, kMemoryMax, deltas.forward, deltas.input_gradient, deltas.weight_gradient);
-}
-
-// One per stage or rank, or one for all of them.
-template <typename Value>
-StatusOr<std::vector<Value>> spread(const char* field, const std::vector<Value>& values, int count) {
-  if (values.size() == 1) return std::vector<Value>(count, values.front());
-  if (static_cast<int>(values.size()) == count) return values;
-  return invalid_argument("{}: expected 1 or {}, found {}", field, count, values.size());
 }
 
 std::vector<int64_t> default_limits(const Problem& problem) {
@@ -111,11 +151,9 @@ StatusOr<Problem> make_problem(const GenerationRequest& request) {
   PENSTOCK_RETURN_IF_ERROR(check_shape(request.schedule));
   Problem problem{.ranks = request.schedule.ranks,
                   .stages_per_rank = stages_per_rank_of(request.schedule.name),
-                  .microbatches = request.schedule.microbatches,
-                  .latency = request.costs ? request.costs->latency : 0,
-                  .costs = request.costs ? request.costs->stages : std::vector<StageCosts>{StageCosts{}}};
-  PENSTOCK_ASSIGN_OR_RETURN(problem.costs, spread("costs", problem.costs, problem.stages()));
-  PENSTOCK_RETURN_IF_ERROR(check_costs(problem));
+                  .microbatches = request.schedule.microbatches};
+  PENSTOCK_RETURN_IF_ERROR(
+      add_costs(problem, request.costs.value_or(uniform_costs(problem.stages(), StageCosts{}))));
 
   const auto& deltas = request.memory.deltas;
   PENSTOCK_ASSIGN_OR_RETURN(

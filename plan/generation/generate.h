@@ -5,6 +5,9 @@
 //   zb-auto  one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism, 2024: ZB-1p is the limit P, ZB-2p 2P)
 //   v-auto   two stages a rank on the V placement (Qi et al., Pipeline Parallelism with Controllable Memory, 2024)
 //
+// A message takes its link's latency and the time that it holds the link; that messages of one link may have to wait for
+// each other is left to simulate(), and the bound holds with it too.
+//
 // Both minimise the longest stage span (from the start of a rank's first forward to the end of its last weight
 // gradient, over the ranks), then the makespan. Both keep every kind of action of a stage in microbatch order, so that
 // their results accumulate gradients like every other schedule.

@@ -48,22 +48,28 @@ Ticks most_work(const std::vector<Group>& groups, int64_t room) {
 class Paths {
  public:
   explicit Paths(const Problem& problem)
-      : stages_(problem.stages()), forward_(stages_ + 1), gradient_(stages_ + 1), latency_(stages_) {
+      : stages_(problem.stages()),
+        forward_(stages_ + 1),
+        gradient_(stages_ + 1),
+        up_(stages_),
+        down_(stages_) {
     for (int stage = 0; stage < stages_; ++stage) {
       forward_[stage + 1] = forward_[stage] + problem.costs[stage].forward;
       gradient_[stage + 1] = gradient_[stage] + problem.costs[stage].input_gradient;
-      if (stage > 0) latency_[stage] = latency_[stage - 1] + problem.delay_between(stage - 1, stage);
+      if (stage == 0) continue;
+      up_[stage] = up_[stage - 1] + problem.delay_up[stage - 1];
+      down_[stage] = down_[stage - 1] + problem.delay_down[stage - 1];
     }
   }
 
   // From the start of a microbatch's forward in stage 0 to that in `stage`; the same for gradients, end to end, back.
-  Ticks forward_from_first(int stage) const { return forward_[stage] + latency_[stage]; }
-  Ticks gradient_to_first(int stage) const { return gradient_[stage] + latency_[stage]; }
+  Ticks forward_from_first(int stage) const { return forward_[stage] + up_[stage]; }
+  Ticks gradient_to_first(int stage) const { return gradient_[stage] + down_[stage]; }
 
   // From the end of a microbatch's forward in `from` to the start of its input gradient in `to`.
   Ticks turn(int from, int to) const {
-    const Ticks up = forward_[stages_] - forward_[from + 1] + latency_.back() - latency_[from];
-    const Ticks down = gradient_[stages_] - gradient_[to + 1] + latency_.back() - latency_[to];
+    const Ticks up = forward_[stages_] - forward_[from + 1] + up_.back() - up_[from];
+    const Ticks down = gradient_[stages_] - gradient_[to + 1] + down_.back() - down_[to];
     return up + down;
   }
 
@@ -75,7 +81,7 @@ class Paths {
  private:
   int stages_;
   std::vector<Ticks> forward_, gradient_;  // [stage]: of the stages before
-  std::vector<Ticks> latency_;             // [stage]: of the boundaries before
+  std::vector<Ticks> up_, down_;           // [stage]: delays of the boundaries before
 };
 
 class RankBounds {

@@ -125,4 +125,14 @@ void improve(Timetable& timetable, const Problem& problem, Ticks target, int64_t
   }
 }
 
+void kick(Timetable& timetable, const Problem& problem, int moves, Budget& budget, std::mt19937_64& random) {
+  LocalSearch search(timetable, problem, random);
+  for (int i = 0; i < moves; ++i) {
+    const std::optional<Move> move = search.propose();
+    if (!move) continue;
+    if (!budget.take()) return;
+    timetable.move_unless_worse(*move, Score{});
+  }
+}
+
 }  // namespace penstock::plan::internal

@@ -14,4 +14,7 @@ namespace penstock::plan::internal {
 void improve(Timetable& timetable, const Problem& problem, Ticks target, int64_t patience, Budget& budget,
              std::mt19937_64& random);
 
+// Makes that many random moves, whatever they cost, to leave a local optimum.
+void kick(Timetable& timetable, const Problem& problem, int moves, Budget& budget, std::mt19937_64& random);
+
 }  // namespace penstock::plan::internal

@@ -10,7 +10,7 @@ Lane forward_lane(const Problem& problem, int stage) {
       .stage = stage, .duration = problem.costs[stage].forward, .memory = problem.deltas[stage].forward};
   if (stage > 0) {
     lane.input = problem.row(stage - 1, kForward);
-    lane.delay = problem.delay_between(stage - 1, stage);
+    lane.delay = problem.delay_up[stage - 1];
   }
   if (stage + 1 < problem.stages()) lane.consumer = problem.rank_of(stage + 1);
   return lane;
@@ -22,7 +22,7 @@ Lane input_gradient_lane(const Problem& problem, int stage) {
             .memory = problem.deltas[stage].input_gradient};
   if (stage + 1 < problem.stages()) {
     lane.input = problem.row(stage + 1, kInputGradient);
-    lane.delay = problem.delay_between(stage + 1, stage);
+    lane.delay = problem.delay_down[stage];
   }
   if (stage > 0) lane.consumer = problem.rank_of(stage - 1);
   return lane;
@@ -56,6 +56,17 @@ Ticks Problem::busy(int rank) const {
   Ticks work = 0;
   for (int lane = 0; lane < lanes_per_rank(); ++lane) work += lanes[rank][lane].duration;
   return work * microbatches;
+}
+
+bool must_precede(const Step& before, const Step& after) {
+  if (before.lane == after.lane) return true;
+  if (before.microbatch != after.microbatch) return false;
+  const int kind_before = before.lane % kKinds, kind_after = after.lane % kKinds;
+  const int chunk_before = before.lane / kKinds, chunk_after = after.lane / kKinds;
+  if (chunk_before == chunk_after) return kind_before < kind_after;
+  if (kind_after == kForward) return kind_before == kForward && chunk_before < chunk_after;
+  if (kind_before == kForward) return true;
+  return kind_before == kInputGradient && chunk_before > chunk_after;
 }
 
 void add_lanes(Problem& problem) {

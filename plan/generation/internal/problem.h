@@ -41,10 +41,11 @@ struct Problem {
   int ranks = 0;
   int stages_per_rank = 1;  // 1, or 2 on the V placement
   int microbatches = 0;
-  Ticks latency = 0;
-  std::vector<StageCosts> costs = {};                                   // [stage]
-  std::vector<MemoryDeltas> deltas = {};                                // [stage]
-  std::vector<int64_t> limits = {};                                     // [rank]
+  std::vector<StageCosts> costs = {};     // [stage]
+  std::vector<Ticks> delay_up = {};       // [s]: of an activation from stage s to s+1; 0 on one rank
+  std::vector<Ticks> delay_down = {};     // [s]: of a gradient from stage s+1 to s
+  std::vector<MemoryDeltas> deltas = {};  // [stage]
+  std::vector<int64_t> limits = {};       // [rank]
   std::vector<std::array<Lane, kKinds* kStagesPerRankMax>> lanes = {};  // [rank]; see add_lanes
 
   int stages() const { return ranks * stages_per_rank; }
@@ -54,9 +55,12 @@ struct Problem {
   const Lane& lane(int rank, const Step& step) const { return lanes[rank][step.lane]; }
   // Where a table of ends keeps the row of a stage's forwards or input gradients.
   int64_t row(int stage, int kind) const { return (int64_t{kind} * stages() + stage) * microbatches; }
-  Ticks delay_between(int stage, int other) const { return rank_of(stage) == rank_of(other) ? 0 : latency; }
   Ticks busy(int rank) const;  // all of its work
 };
+
+// Whether two steps of one rank stand in this order in every program: the same lane runs in order; a stage runs F, I, W;
+// the activation goes up through the rank's stages and the gradient comes down.
+bool must_precede(const Step& before, const Step& after);
 
 // Fills in `lanes` from the rest.
 void add_lanes(Problem& problem);

@@ -5,11 +5,15 @@
 
 #include "plan/generation/internal/bounds.h"
 #include "plan/generation/internal/budget.h"
+#include "plan/generation/internal/building_blocks.h"
+#include "plan/generation/internal/justify.h"
 #include "plan/generation/internal/local_search.h"
 #include "plan/generation/internal/zero_bubble.h"
 
 namespace penstock::plan::internal {
 namespace {
+
+constexpr size_t kStartsMax = 8;  // programs that are worth moving about
 
 class Search {
  public:
@@ -21,14 +25,28 @@ class Search {
         target_(bound_of(problem).max_stage_span) {}
 
   Found run() {
-    if (problem_.stages_per_rank == 1) start_with_lists();
-    if (best_.orders.empty()) consider(one_at_a_time(problem_));
-    polish();
-    best_.evaluations = budget_.used();
-    return std::move(best_);
+    if (problem_.stages_per_rank == 1) {
+      start_with_lists();
+    } else {
+      start_with_blocks();
+    }
+    if (starts_.empty()) consider(one_at_a_time(problem_));
+    while (!is_done() && budget_.used() < INT64_MAX) {
+      const int64_t before = budget_.used();
+      polish();
+      if (budget_.used() == before) break;  // spent, or nothing can move
+    }
+    Found best = std::move(starts_.front());
+    best.evaluations = budget_.used();
+    return best;
   }
 
  private:
+  bool is_done() const { return !starts_.empty() && starts_.front().score.max_stage_span <= target_; }
+
+  // False when the budget is spent; the first program is free, since there must be one.
+  bool may_try() { return !is_done() && (budget_.take() || starts_.empty()); }
+
   void start_with_lists() {
     for (const bool overrun : {false, true}) {
       for (const int more_ahead : {0, 1, problem_.microbatches}) {
@@ -36,7 +54,7 @@ class Search {
         for (int& count : ahead) count += more_ahead;
         for (const bool forward_first : {false, true}) {
           for (const int gap_percent : {100, 50, 0}) {
-            if (!best_.orders.empty() && !budget_.take()) return;
+            if (!may_try()) return;
             consider(list_schedule(problem_, {ahead, forward_first, gap_percent}));
           }
         }
@@ -44,23 +62,67 @@ class Search {
     }
   }
 
-  void consider(Orders orders) {
-    if (!timetable_.assign(std::move(orders))) return;
-    if (timetable_.score() < best_.score) best_ = {timetable_.orders(), timetable_.score()};
+  // Longer periods hold less; the shortest with which a block fits is best.
+  void start_with_blocks() {
+    constexpr int kPeriodMin = 6, kPeriodMax = 12;
+    for (int period = kPeriodMin; period <= kPeriodMax && starts_.empty(); ++period) {
+      for (const BuildingBlock& block : building_blocks(problem_, period)) {
+        if (!may_try()) return;
+        std::optional<Orders> orders = stamped(problem_, block);
+        if (orders) consider(*std::move(orders));
+      }
+    }
   }
 
-  void polish() {
-    timetable_.assign(best_.orders);
-    improve(timetable_, problem_, target_, 20'000, budget_, random_);
-    if (timetable_.score() < best_.score) best_ = {timetable_.orders(), timetable_.score()};
+  // Closes its gaps, and keeps it if it is one of the best.
+  void consider(Orders orders) {
+    if (!timetable_.assign(std::move(orders))) return;
+    justify();
+    keep();
   }
+
+  void justify() {
+    for (bool is_better = true; is_better && !is_spent();) {
+      const Score before = timetable_.score();
+      const Orders kept = timetable_.orders();
+      timetable_.assign(pulled_left(problem_, timetable_));
+      timetable_.assign(pushed_right_and_pulled_left(problem_, timetable_));
+      is_better = timetable_.score() < before;
+      if (before < timetable_.score()) timetable_.assign(kept);
+    }
+  }
+
+  bool is_spent() { return false; }
+
+  void keep() {
+    const Score score = timetable_.score();
+    const auto place =
+        std::lower_bound(starts_.begin(), starts_.end(), score,
+                         [](const Found& found, const Score& other) { return found.score < other; });
+    if (place != starts_.end() && place->score == score) return;  // most often the same program
+    if (place == starts_.end() && starts_.size() == kStartsMax) return;
+    starts_.insert(place, {timetable_.orders(), score});
+    if (starts_.size() > kStartsMax) starts_.pop_back();
+  }
+
+  // One of the starts, kicked, then improved.
+  void polish() {
+    const size_t chosen = std::min(random_() % kStartsMax, random_() % kStartsMax);
+    timetable_.assign(starts_[std::min(chosen, starts_.size() - 1)].orders);
+    kick(timetable_, problem_, static_cast<int>(random_() % 6), budget_, random_);
+    if (random_() % 2 == 0) justify();
+    improve(timetable_, problem_, target_, kPatience, budget_, random_);
+    keep();
+  }
+
+  static constexpr int64_t kPatience = 2'000;
 
   const Problem& problem_;
   Budget budget_;
   std::mt19937_64 random_;
   Timetable timetable_;
   Ticks target_;
-  Found best_;
+  std::vector<Found> starts_;  // best first
 };
 
 }  // namespace

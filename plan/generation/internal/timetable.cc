@@ -102,19 +102,6 @@ Score Timetable::measure() const {
   return score;
 }
 
-// Of two steps of one rank: the same lane runs in order; a stage runs F, I, W; the activation goes up through the
-// rank's stages and the gradient comes down.
-bool Timetable::must_precede(const Step& before, const Step& after) const {
-  if (before.lane == after.lane) return true;
-  if (before.microbatch != after.microbatch) return false;
-  const int kind_before = before.lane % kKinds, kind_after = after.lane % kKinds;
-  const int chunk_before = before.lane / kKinds, chunk_after = after.lane / kKinds;
-  if (chunk_before == chunk_after) return kind_before < kind_after;
-  if (kind_after == kForward) return kind_before == kForward && chunk_before < chunk_after;
-  if (kind_before == kForward) return true;
-  return kind_before == kInputGradient && chunk_before > chunk_after;
-}
-
 bool Timetable::can_move(const Move& move) const {
   const std::vector<Step>& order = orders_[move.rank];
   const Step& moved = order[move.from];

@@ -53,7 +53,6 @@ class Timetable {
   bool move_unless_worse(const Move& move, const Score& worst);
 
  private:
-  bool must_precede(const Step& before, const Step& after) const;
   void shift(const Move& move);
   void add_memory(int rank, size_t from);
   bool run();  // times what lies behind cursor_

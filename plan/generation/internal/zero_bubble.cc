@@ -99,10 +99,11 @@ class ListScheduler {
     state.free = time + lane.duration;
     wake(rank, state.free);
     if (kind == kForward && rank + 1 < problem_.ranks)
-      arrive(rank + 1, kForward, state.free + problem_.latency);
+      arrive(rank + 1, kForward, state.free + problem_.delay_up[rank]);
     // The last rank's gradient begins where its forward ends.
     if (kind == kForward && rank + 1 == problem_.ranks) state.arrivals[kInputGradient].push_back(state.free);
-    if (kind == kInputGradient && rank > 0) arrive(rank - 1, kInputGradient, state.free + problem_.latency);
+    if (kind == kInputGradient && rank > 0)
+      arrive(rank - 1, kInputGradient, state.free + problem_.delay_down[rank - 1]);
   }
 
   void arrive(int rank, int kind, Ticks time) {
@@ -121,20 +122,23 @@ class ListScheduler {
 std::vector<int> warm_up(const Problem& problem, bool overrun) {
   const int last = problem.ranks - 1;
   std::vector<Ticks> first_forward_end(problem.ranks);
-  Ticks time = -problem.latency;
-  for (int rank = 0; rank <= last; ++rank)
-    first_forward_end[rank] = time += problem.latency + problem.costs[rank].forward;
+  Ticks time = 0;
+  for (int rank = 0; rank <= last; ++rank) {
+    if (rank > 0) time += problem.delay_up[rank - 1];
+    first_forward_end[rank] = time += problem.costs[rank].forward;
+  }
 
   std::vector<int> counts(problem.ranks);
   Ticks gradient = time;  // when the first input gradient can start
   for (int rank = last; rank >= 0; --rank) {
+    if (rank < last) gradient += problem.delay_down[rank];
     const Ticks forward = std::max<Ticks>(problem.costs[rank].forward, 1);
     const Ticks wait = gradient - first_forward_end[rank];
     const int64_t fitting = wait / forward + (overrun && wait % forward != 0 ? 1 : 0);
     const int64_t wanted = std::max<int64_t>(1 + fitting, rank == last ? 1 : counts[rank + 1] + 1);
     counts[rank] = static_cast<int>(std::min<int64_t>(wanted, forwards_that_fit(problem, rank)));
     const Ticks warm = first_forward_end[rank] + (counts[rank] - 1) * problem.costs[rank].forward;
-    gradient = std::max(gradient, warm) + problem.costs[rank].input_gradient + problem.latency;
+    gradient = std::max(gradient, warm) + problem.costs[rank].input_gradient;
   }
   for (int rank = 1; rank <= last; ++rank)
     counts[rank] = std::clamp(counts[rank], 1, std::max(counts[rank - 1] - 1, 1));
