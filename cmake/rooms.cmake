@@ -14,7 +14,8 @@ penstock_room(plan/verification USES base plan/schedule)
 penstock_room(plan/simulation USES base plan/schedule TEST_USES plan/verification)
 penstock_room(plan/generation USES base plan/schedule plan/simulation TEST_USES plan/verification)
 penstock_room(plan/cost USES base plan/spec plan/schedule)
-penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/generation
+  LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
 penstock_room(proto/codec USES base plan/spec plan/schedule proto)
@@ -31,10 +32,13 @@ penstock_room(worker/data USES base base/token_files plan/spec LIBRARIES penstoc
 penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
+penstock_room(worker/checkpoint USES base base/safetensors plan/spec proto/codec kernels/tensor worker/model
+  TEST_USES plan/interop kernels/device kernels/ops worker/data)
 penstock_room(worker/telemetry USES base plan/schedule proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification proto/codec
   kernels/device kernels/tensor kernels/ops
-  worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/telemetry)
+  worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
+  worker/telemetry)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
 penstock_program(penstock-worker worker/main USES base base/metrics plan/spec proto/codec worker/agent worker/executor
@@ -44,7 +48,9 @@ penstock_program(penstock-worker worker/main USES base base/metrics plan/spec pr
 penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec)
 penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQLite3)
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
-penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry proto/codec)
+penstock_room(coordinator/weights USES base base/safetensors plan/spec plan/interop proto/codec)
+penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry coordinator/weights
+  proto/codec)
 penstock_room(coordinator/rpc USES base base/metrics proto proto/codec coordinator/core coordinator/controller
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection nlohmann_json::nlohmann_json)
 penstock_program(penstock-coordinator coordinator/main USES base base/metrics coordinator/core coordinator/store
@@ -55,11 +61,13 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 penstock_room(client/present USES base plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
-penstock_room(client/commands USES base plan/spec plan/schedule plan/verification plan/simulation plan/interop plan/render
-  proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(client/commands USES base base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
+  plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
-penstock_room(tests/fuzz USES base plan/spec plan/schedule plan/verification plan/interop proto/codec)
+penstock_room(tests/fuzz USES base base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
+# tests/programs: the verifier and the lowering against a separate checker, on damaged programs of all families.
+penstock_room(tests/programs USES base plan/schedule plan/verification)
 penstock_room(tests/architecture USES base)
