@@ -40,7 +40,7 @@ class JobReader {
     read_device(file.section("device"));
     read_memory_budget(file);
     read_restart(file.section("restart"));
-    file.later("validation");
+    read_validation(file.section("validation"), spec_, spec_.validation, problems_);
     file.later("checkpoint");
     file.only("recompute", "none", Names{"full"});
     file.only_false("two_batch_overlap");

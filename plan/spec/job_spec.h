@@ -46,15 +46,13 @@ struct ModelSpec {
 
 struct DataSpec {
   std::vector<std::string> sources;   // paths; a pattern is expanded by the worker, sorted
-  std::vector<double> weights;        // beside sources: share of the samples; empty: by their sizes
-  std::string format = "text";        // auto | text | npy | bin | megatron; auto goes by each file's name
-  std::string tokenizer = "bytes";    // of text: bytes | sentencepiece; files of tokens: none
-  std::string tokenizer_model;        // path, of sentencepiece
+  std::vector<double> weights;        // beside sources: share of the samples; empty: one behind another
+  std::string format = "auto";        // auto | text | npy | bin | megatron; auto goes by each file's name
+  std::string tokenizer = "bytes";    // of text: bytes; of files of tokens: none
   std::string token_type = "uint16";  // of raw .bin files: uint16 | uint32
   int64_t sequence_length = 0;
-  int64_t epochs = 1;  // passes over the data, each in an order of its own; 0: without end
-  int64_t end_of_document =
-      -1;  // token that ends a document; -1: none. Then attention stays inside documents
+  int64_t epochs = 1;            // passes over the data, each in an order of its own; 0: without end
+  int64_t end_of_document = -1;  // token behind each document, inside of which attention stays; -1: none
 };
 
 // A forward-only pass over held-out data between steps.
@@ -150,9 +148,9 @@ StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
 // line.
 std::string place_of(const JobSpec& spec, const std::string& field);
 
-// The same text, line for line, with every relative path under data.source put below `directory` (absolute),
-// which is what a person means by it: the job file's own directory. Text without data.source comes back as it
-// is. InvalidArgument when the text is no YAML that parse_job_spec reads, or a path does not stand on one
+// The same text, line for line, with every relative path under data.source, validation.source and model.from
+// put below `directory` (absolute), which is what a person means by it: the job file's own directory.
+// InvalidArgument when the text is no YAML that parse_job_spec reads, or a path does not stand on one
 // line.
 StatusOr<std::string> with_absolute_sources(const std::string& yaml, const std::string& directory);
 

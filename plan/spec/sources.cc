@@ -46,18 +46,35 @@ std::string double_quoted(const std::string& path) {
   return text + "\"";
 }
 
-Status collect(const std::string& yaml, const YamlNode& path, const std::string& directory,
-               std::vector<Replacement>& replacements) {
+// What a job file names by a path.
+struct Field {
+  const char* section;
+  const char* key;
+};
+constexpr Field kFields[] = {{"data", "source"}, {"validation", "source"}, {"model", "from"}};
+
+Status collect(const std::string& yaml, const YamlNode& path, const std::string& field,
+               const std::string& directory, std::vector<Replacement>& replacements) {
   if (!path.is(YamlNode::Kind::Scalar) || path.text.empty() || path.text.front() == '/') return ok_status();
   const std::optional<size_t> size = path.offset < yaml.size() ? size_in_text(yaml, path) : std::nullopt;
   const bool one_line = path.text.find_first_of("\r\n\t") == std::string::npos;
   if (!size || !one_line) {
-    return invalid_argument("line {}: data.source: expected a path on one line, found {}", path.line,
+    return invalid_argument("line {}: {}: expected a path on one line, found {}", path.line, field,
                             path.shown());
   }
   const std::filesystem::path absolute = std::filesystem::path(directory) / path.text;
   replacements.push_back({path.offset, *size, double_quoted(absolute.lexically_normal().string())});
   return ok_status();
+}
+
+// A path, {path: ...}, or a list of either.
+Status collect_all(const std::string& yaml, const YamlNode& value, const std::string& field,
+                   const std::string& directory, std::vector<Replacement>& replacements) {
+  for (const YamlNode& item : value.items) {
+    PENSTOCK_RETURN_IF_ERROR(collect_all(yaml, item, field, directory, replacements));
+  }
+  const YamlNode::Entry* path = value.find("path");
+  return collect(yaml, path == nullptr ? value : path->value, field, directory, replacements);
 }
 
 }  // namespace
@@ -69,14 +86,13 @@ StatusOr<std::string> with_absolute_sources(const std::string& yaml, const std::
   Problems problems;
   const YamlNode root = parse_yaml(yaml, problems);
   PENSTOCK_RETURN_IF_ERROR(problems.status());
-  const YamlNode::Entry* data = root.find("data");
-  const YamlNode::Entry* source = data == nullptr ? nullptr : data->value.find("source");
-  if (source == nullptr) return yaml;
-
   std::vector<Replacement> replacements;
-  PENSTOCK_RETURN_IF_ERROR(collect(yaml, source->value, directory, replacements));
-  for (const YamlNode& path : source->value.items) {
-    PENSTOCK_RETURN_IF_ERROR(collect(yaml, path, directory, replacements));
+  for (const Field& field : kFields) {
+    const YamlNode::Entry* section = root.find(field.section);
+    const YamlNode::Entry* named = section == nullptr ? nullptr : section->value.find(field.key);
+    if (named == nullptr) continue;
+    const std::string name = fmt::format("{}.{}", field.section, field.key);
+    PENSTOCK_RETURN_IF_ERROR(collect_all(yaml, named->value, name, directory, replacements));
   }
   // From the back, so that earlier offsets stay true.
   std::sort(replacements.begin(), replacements.end(),

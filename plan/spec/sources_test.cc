@@ -45,6 +45,23 @@ TEST(AbsoluteSources, every_path_of_a_list_is_rewritten_however_it_is_quoted) {
             "    - \"/jobs/two words.txt\"\n");
 }
 
+TEST(AbsoluteSources, weighted_sources_validation_and_the_model_are_paths_too) {
+  EXPECT_EQ(absolute("model: {from: smol, vocab_size: 8}\n"
+                     "data:\n"
+                     "  source: [{path: a.npy, weight: 0.7}, {weight: 0.3, path: 'b c.npy'}]\n"
+                     "  format: npy\n"
+                     "validation:\n"
+                     "  source:\n"
+                     "    path: held/*.npy\n"),
+            "model: {from: \"/jobs/smol\", vocab_size: 8}\n"
+            "data:\n"
+            "  source: [{path: \"/jobs/a.npy\", weight: 0.7}, {weight: 0.3, path: \"/jobs/b c.npy\"}]\n"
+            "  format: npy\n"
+            "validation:\n"
+            "  source:\n"
+            "    path: \"/jobs/held/*.npy\"\n");
+}
+
 TEST(AbsoluteSources, non_ascii_text_before_a_path_does_not_shift_it) {
   // Offsets count bytes; a parser that counts characters would cut the path in half.
   EXPECT_EQ(absolute("# ä日本🙂\nname: é\ndata: {source: ü.txt}\n"),

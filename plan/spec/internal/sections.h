@@ -12,6 +12,8 @@ void read_model(Section section, ModelSpec& model, Problems& problems);
 // Uses the model's vocabulary and its longest sequence.
 void read_data(Section section, const ModelSpec& model, DataSpec& data, Problems& problems);
 void read_train(Section section, TrainSpec& train, Problems& problems);
+// Uses the job's data and its microbatches.
+void read_validation(Section section, const JobSpec& job, ValidationSpec& validation, Problems& problems);
 // Uses the model's layers.
 void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parallel, Problems& problems);
 }  // namespace penstock::plan
