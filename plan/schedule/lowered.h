@@ -1,8 +1,8 @@
 // A lowered program: the instructions that one rank's interpreter executes, in order. Workers know no more.
 //
 // Added to the compute program: transfers with their buffer slots, local hand-offs, activation leases,
-// gradient reduction, optimizer steps and weight versions. A receive is posted as early as its slot allows, a
-// send stands right after its producer, a wait only at the real consumer.
+// gradient reduction, optimizer steps and weight versions. A receive is posted as early as its slot allows, or
+// in queue order; a send stands right after its producer, a wait only at the real consumer.
 //
 // How a Compute finds its boundary buffers: by identity. Its input is the slot of the WaitReceive or HandOff
 // that delivered (stage, microbatch, flow); its output is the slot of the Send or HandOff that follows it for
@@ -86,10 +86,22 @@ struct LoweredProgram {
   bool bit_identical = false;  // accumulates_in_microbatch_order of the compute program
 };
 
+// Where receives are posted.
+enum class Posting : uint8_t {
+  // As early as a slot is free. Where all transfers of a rank sit on one in-order queue this stops: the first
+  // send stands behind receives of what comes of it.
+  Early,
+  // In one order of all messages that every rank follows, just before what would come after it: runs on
+  // in-order queues too. Receives are posted later, and hide less.
+  InQueueOrder,
+};
+
 struct LoweringOptions {
   // Slots to start from; a link gets more when the program would otherwise deadlock under rendezvous sends.
+  // In queue order a link has the receive slots that the order takes.
   int receive_slots_per_link = 4;
   int send_slots_per_link = 2;
+  Posting posting = Posting::Early;
 };
 
 // Lowers a program that verification has accepted. Internal when it

@@ -23,7 +23,10 @@ class ComputeVerifier {
     const bool is_complete = has_shape() && names_are_valid() && is_complete_once();
     Verdict verdict;
     if (is_complete) {
-      if (order_holds() && runs_to_its_end()) versions_hold();
+      if (order_holds() && runs_to_its_end()) {
+        verdict.holds = {.buffered = true, .rendezvous = true, .in_order_queue = true};
+        versions_hold();
+      }
       verdict.bit_identical = accumulates_in_microbatch_order(program_);
       verdict.high_water = high_water_per_stage(program_);
     }

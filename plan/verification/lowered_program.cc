@@ -19,13 +19,14 @@ using internal::Sends;
 
 class LoweredVerifier {
  public:
-  explicit LoweredVerifier(const LoweredProgram& program) : program_(program) {}
+  LoweredVerifier(const LoweredProgram& program, const VerifyOptions& options)
+      : program_(program), options_(options) {}
 
   Verdict run() {
     const bool is_sound =
         has_shape() && every_rank_is_valid() && is_complete_once() && links_agree() && versions_agree();
-    if (is_sound) runs_to_its_end();
     Verdict verdict;
+    if (is_sound) verdict.holds = run_to_the_end();
     if (is_sound && report_.is_empty()) {
       verdict.bit_identical = accumulates_in_order();
       verdict.high_water = high_water();
@@ -180,11 +181,25 @@ class LoweredVerifier {
     return false;
   }
 
-  void runs_to_its_end() {
-    JointRun rendezvous(program_, Sends::Rendezvous);
-    if (rendezvous.reaches_the_end()) return;  // then buffered sends, which wait for less, do as well
-    JointRun buffered(program_, Sends::Buffered);
-    report_.add(buffered.reaches_the_end() ? rendezvous.describe() : buffered.describe());
+  // Tells the laxest behaviour under which the program stops, of those that are demanded.
+  SendSemantics run_to_the_end() {
+    SendSemantics holds;
+    const auto run = [&](Sends sends, bool is_demanded) {
+      JointRun joint(program_, sends);
+      if (joint.reaches_the_end()) return true;
+      if (is_demanded) report_.add(joint.describe());
+      return false;
+    };
+    // Rendezvous sends wait for more than buffered ones: where they end, those do.
+    holds.rendezvous = JointRun(program_, Sends::Rendezvous).reaches_the_end();
+    holds.buffered = holds.rendezvous || run(Sends::Buffered, true);
+    if (!holds.buffered) return holds;
+    if (!holds.rendezvous) {
+      run(Sends::Rendezvous, true);
+      return holds;
+    }
+    holds.in_order_queue = run(Sends::InOrderQueue, options_.in_order_queue);
+    return holds;
   }
 
   bool has_replicas() const {
@@ -221,14 +236,15 @@ class LoweredVerifier {
   }
 
   const LoweredProgram& program_;
+  const VerifyOptions& options_;
   Report report_;
   std::vector<RankFacts> facts_;
 };
 
 }  // namespace
 
-Verdict verify(const LoweredProgram& program) {
-  return LoweredVerifier(program).run();
+Verdict verify(const LoweredProgram& program, const VerifyOptions& options) {
+  return LoweredVerifier(program, options).run();
 }
 
 }  // namespace penstock::plan

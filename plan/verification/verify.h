@@ -1,6 +1,6 @@
 // Proves a program before anybody runs it. A failure names rank, position, action and the broken rule.
 //
-// Rules: complete, order, ownership, deadlock (under buffered and under rendezvous sends), transfers, memory,
+// Rules: complete, order, ownership, deadlock (by SendSemantics), transfers, memory,
 // numerics (ARCHITECTURE.md lists what each demands). Used by the coordinator before assignment, by the
 // worker on arrival, and by `penstock verify`.
 #pragma once
@@ -26,20 +26,36 @@ struct Violation {
   std::string to_string() const;  // one line
 };
 
+// Under which behaviour of transfers a program runs to its end. Each holds where a later one does.
+struct SendSemantics {
+  bool buffered = false;    // a send ends by itself
+  bool rendezvous = false;  // a send ends when its receive is posted, whatever else the two ranks have posted
+  // All transfers of a rank sit on one queue, sends and receives in the order in which they are posted; the
+  // first one of a queue passes when it is also the first at its other end. As on one stream of a GPU.
+  bool in_order_queue = false;
+};
+
+struct VerifyOptions {
+  bool in_order_queue = false;  // demand it; else only told. Buffered and rendezvous are always demanded
+};
+
 struct Verdict {
   std::vector<Violation> violations;  // empty: valid; at most 20, first ones first
-  bool bit_identical = false;         // reported, not demanded
-  std::vector<int> high_water;        // H_s per stage, when complete; of a RankProgram, its own stages'
+  // Of a compute program: what a lowering of it can reach. Of a RankProgram nothing, which it cannot know.
+  SendSemantics holds;
+  bool bit_identical = false;   // reported, not demanded
+  std::vector<int> high_water;  // H_s per stage, when complete; of a RankProgram, its own stages'
   bool valid() const { return violations.empty(); }
 };
 
 // Deadlock: the actions' dependencies have no circle. Lowering then finds slots with which rendezvous sends
-// have none either, which the verdict on its result proves.
+// have none either, and on demand an order of posts for in-order queues, which the verdict on its result
+// proves.
 Verdict verify(const ComputeProgram& program);
 
 // A lowered program of all ranks: as above plus transfers in order and identity per link, slots, leases,
 // reduction after the last backward and before the step.
-Verdict verify(const LoweredProgram& program);
+Verdict verify(const LoweredProgram& program, const VerifyOptions& options = {});
 
 // What one rank can check of its own program on arrival, without the others'. How many stages and
 // microbatches there are elsewhere, and whether its transfers match, it cannot know; links carry digests for

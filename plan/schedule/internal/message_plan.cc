@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "plan/schedule/internal/queue_order.h"
 #include "plan/schedule/internal/rehearsal.h"
 
 namespace penstock::plan::internal {
@@ -85,7 +86,15 @@ StatusOr<MessagePlan> MessagePlan::make(const ComputeProgram& program, const Low
   MessagePlan plan(program);
   PENSTOCK_RETURN_IF_ERROR(plan.number_messages(program));
   plan.set_first_slots(program, options);
-  PENSTOCK_RETURN_IF_ERROR(grow_receive_slots(program, plan, plan.links_));
+  plan.posting_ = options.posting;
+  switch (options.posting) {
+    case Posting::Early:
+      PENSTOCK_RETURN_IF_ERROR(grow_receive_slots(program, plan, plan.links_));
+      break;
+    case Posting::InQueueOrder:
+      PENSTOCK_ASSIGN_OR_RETURN(plan.queues_, order_receives(program, plan, plan.links_));
+      break;
+  }
   return plan;
 }
 

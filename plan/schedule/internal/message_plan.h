@@ -3,7 +3,8 @@
 // All messages of a link pass in the order in which the source's program produces them. The slots start from
 // the options; where ranks would wait for each other in a circle because a sender finds no posted receive
 // (rendezvous), one link of that circle gets one receive slot more. With a slot for every message nothing but
-// the compute program's own dependencies is left, so that this ends for every program without a cycle.
+// the compute program's own dependencies is left, so that this ends for every program without a cycle. Posted
+// in queue order (queue_order.h), slots are what that order takes.
 #pragma once
 
 #include <vector>
@@ -23,6 +24,11 @@ struct PlannedLink {
   int send_slots = 0;
 };
 
+struct QueuedReceive {
+  int action;  // before which it is posted
+  int link;    // whose next message it is
+};
+
 struct Delivery {
   int link = -1;     // -1: both stages are on one rank, no transfer
   int message = -1;  // place in the link's order
@@ -36,6 +42,9 @@ class MessagePlan {
   const std::vector<PlannedLink>& links() const { return links_; }
   const std::vector<int>& links_into(RankIndex rank) const { return into_[rank.value]; }
   const std::vector<int>& links_out_of(RankIndex rank) const { return out_of_[rank.value]; }
+  Posting posting() const { return posting_; }
+  // Posting::InQueueOrder: the receives of a rank, in order.
+  const std::vector<QueuedReceive>& queued_receives(RankIndex rank) const { return queues_[rank.value]; }
   Delivery delivery(const Passage& passage) const { return deliveries_[index(passage)]; }
 
  private:
@@ -48,12 +57,14 @@ class MessagePlan {
   Status number_messages(const ComputeProgram& program);
   void set_first_slots(const ComputeProgram& program, const LoweringOptions& options);
 
+  Posting posting_ = Posting::Early;
   size_t stages_;
   size_t microbatches_;
   std::vector<PlannedLink> links_;
-  std::vector<std::vector<int>> into_;    // [rank], by source
-  std::vector<std::vector<int>> out_of_;  // [rank], by target
-  std::vector<Delivery> deliveries_;      // [flow, target stage, microbatch]
+  std::vector<std::vector<int>> into_;              // [rank], by source
+  std::vector<std::vector<int>> out_of_;            // [rank], by target
+  std::vector<std::vector<QueuedReceive>> queues_;  // [rank]
+  std::vector<Delivery> deliveries_;                // [flow, target stage, microbatch]
 };
 
 }  // namespace penstock::plan::internal

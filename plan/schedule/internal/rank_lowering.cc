@@ -35,16 +35,19 @@ RankLowering::RankLowering(const ComputeProgram& program, const MessagePlan& pla
 }
 
 StatusOr<RankProgram> RankLowering::lower() && {
-  for (const auto& [link, end] : receive_ends_) post_receives(link);
+  for (const auto& [link, end] : receive_ends_) post_free_slots(link);
   finish_updates();
-  for (const Action& action : program_.actions[result_.rank.value])
+  for (const Action& action : program_.actions[result_.rank.value]) {
     PENSTOCK_RETURN_IF_ERROR(emit_action(action));
+    ++action_;
+  }
   wait_for_all_sends();
   describe_buffers_and_links();
   return std::move(result_);
 }
 
 Status RankLowering::emit_action(const Action& action) {
+  post_queued_receives();
   for_each_half(action, [&](const Work& work) { wait_for_send_slot(work); });
   for_each_half(action, [&](const Work& work) { acquire(work); });
   Status status = wait_for_input(action.work);
@@ -175,21 +178,34 @@ void RankLowering::free_input(const Work& work) {
   }
   ReceiveEnd& end = receive_ends_[delivery.link];
   end.slots.give_back(end.slot_of[delivery.message]);
-  post_receives(delivery.link);
+  post_free_slots(delivery.link);
 }
 
-void RankLowering::post_receives(int link) {
+void RankLowering::post_free_slots(int link) {
+  if (plan_.posting() != Posting::Early) return;
+  const PlannedLink& planned = plan_.links()[link];
+  const ReceiveEnd& end = receive_ends_[link];
+  while (end.posted < static_cast<int>(planned.messages.size()) && end.slots.held() < planned.receive_slots)
+    post_receive(link);
+}
+
+void RankLowering::post_queued_receives() {
+  if (plan_.posting() != Posting::InQueueOrder) return;
+  const std::vector<QueuedReceive>& queue = plan_.queued_receives(result_.rank);
+  for (; queued_ < queue.size() && queue[queued_].action == action_; ++queued_)
+    post_receive(queue[queued_].link);
+}
+
+void RankLowering::post_receive(int link) {
   const PlannedLink& planned = plan_.links()[link];
   ReceiveEnd& end = receive_ends_[link];
-  while (end.posted < static_cast<int>(planned.messages.size()) && end.slots.held() < planned.receive_slots) {
-    const Passage& passage = planned.messages[end.posted];
-    const int slot = end.slots.take();
-    end.slot_of[end.posted++] = slot;
-    Instruction& post = emit(InstructionKind::PostReceive, passage.target, passage.microbatch);
-    post.flow = passage.flow;
-    post.peer = planned.source;
-    post.slot = slot;
-  }
+  const Passage& passage = planned.messages[end.posted];
+  const int slot = end.slots.take();
+  end.slot_of[end.posted++] = slot;
+  Instruction& post = emit(InstructionKind::PostReceive, passage.target, passage.microbatch);
+  post.flow = passage.flow;
+  post.peer = planned.source;
+  post.slot = slot;
 }
 
 void RankLowering::finish_updates() {

@@ -11,9 +11,9 @@
 
 namespace penstock::plan::internal {
 
-// One action becomes, in this order: waits for the send slots that its outputs need, leases of its forwards,
+// One action becomes, in this order: receives that the queue order puts before it, waits for the send slots that its outputs need, leases of its forwards,
 // waits for its inputs, the computation, its sends or hand-offs, the end of leases, receives into the slots
-// that it freed, and the reductions and the optimizer step that it made possible.
+// that it freed (unless they are queued), and the reductions and the optimizer step that it made possible.
 class RankLowering {
  public:
   // `own_stages`: of this rank, ascending. All three must outlive this.
@@ -43,7 +43,9 @@ class RankLowering {
   void pass_output(const Work& work);
   void release(const Work& work);
   void free_input(const Work& work);
-  void post_receives(int link);
+  void post_free_slots(int link);
+  void post_queued_receives();
+  void post_receive(int link);
   void finish_updates();
   void wait_for_all_sends();
   void wait_send(int link);
@@ -58,6 +60,8 @@ class RankLowering {
   const std::vector<StageIndex>& own_stages_;
   RankProgram result_;
   UpdateProgress updates_;
+  int action_ = 0;                                        // position of the one that is written
+  size_t queued_ = 0;                                     // receives that were posted in queue order
   std::vector<LowestFree> activation_slots_;              // [own stage]
   std::unordered_map<uint64_t, int> activation_slot_of_;  // leases held
   std::unordered_map<uint64_t, int> version_of_forward_;  // Stashed: from F to the end of its backward
