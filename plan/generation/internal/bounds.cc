@@ -106,34 +106,16 @@ class RankBounds {
   }
 
   // Zero where all forwards could stand before the first input gradient.
-  Ticks idle_at_end() const {
-    int64_t all_forwards = 0;
-    for (const int stage : stages_) all_forwards += deltas(stage).forward * microbatches_;
-    if (all_forwards <= limit_) return 0;
-    std::vector<Group> groups;
-    int64_t room = limit_;
-    for (const int stage : stages_) {
-      const StageCosts& cost = costs(stage);
-      groups.push_back({{{cost.input_gradient + cost.weight_gradient, deltas(stage).forward},
-                         {cost.weight_gradient, after_input_gradient(stage)}},
-                        microbatches_ - 1});
-      room -= deltas(stage).forward;  // x itself
-    }
-    const Ticks own = last_ == first_ ? 0 : costs(last_).input_gradient + costs(last_).weight_gradient;
-    return std::max<Ticks>(paths_.turn(last_, first_) - own - most_work(groups, room), 0);
-  }
+  Ticks idle_at_end() const { return all_forwards_fit() ? 0 : std::max<Ticks>(wait_at_end(), 0); }
 
   // From the start of the rank's first forward to the end of its last input gradient.
   Ticks until_last_input_gradient() const {
-    Ticks work = idle_at_start() + idle_at_end();
-    std::vector<Group> left;  // weight gradients that may wait until then
-    for (const int stage : stages_) {
-      const StageCosts& cost = costs(stage);
-      const int64_t others = microbatches_ - (stage == first_ ? 1 : 0);
-      work += microbatches_ * (cost.forward + cost.input_gradient) + others * cost.weight_gradient;
-      left.push_back({{{cost.weight_gradient, after_input_gradient(stage)}}, others});
-    }
-    return work - most_work(left, limit_ - deltas(first_).forward);
+    const Ticks work = problem_.busy(rank_) - costs(first_).weight_gradient;
+    const Ticks start = idle_at_start();
+    // Weight gradients that are left until then do not fill the wait: what they spare here they cost there.
+    const Ticks end = std::max(wait_at_end(), -most_weight_gradients_left());
+    if (!all_forwards_fit()) return work + start + end;
+    return work + std::max(start - most_weight_gradients_left(), end);
   }
 
   Ticks memory_over_time() const {
@@ -164,6 +146,38 @@ class RankBounds {
   }
 
  private:
+  bool all_forwards_fit() const {
+    Wide all_forwards = 0;
+    for (const int stage : stages_) all_forwards += Wide{deltas(stage).forward} * microbatches_;
+    return all_forwards <= limit_;
+  }
+
+  // From the end of the rank's last forward to the start of its last input gradient: what the work that the rank then
+  // has does not fill; negative when there is more work than wait.
+  Ticks wait_at_end() const {
+    std::vector<Group> groups;
+    int64_t room = limit_;
+    for (const int stage : stages_) {
+      const StageCosts& cost = costs(stage);
+      groups.push_back({{{cost.input_gradient + cost.weight_gradient, deltas(stage).forward},
+                         {cost.weight_gradient, after_input_gradient(stage)}},
+                        microbatches_ - 1});
+      room -= deltas(stage).forward;  // the last forward's own microbatch
+    }
+    const Ticks own = last_ == first_ ? 0 : costs(last_).input_gradient + costs(last_).weight_gradient;
+    return paths_.turn(last_, first_) - own - most_work(groups, room);
+  }
+
+  // When the last input gradient starts; without its own.
+  Ticks most_weight_gradients_left() const {
+    std::vector<Group> left;
+    for (const int stage : stages_) {
+      left.push_back({{{costs(stage).weight_gradient, after_input_gradient(stage)}},
+                      microbatches_ - (stage == first_ ? 1 : 0)});
+    }
+    return most_work(left, limit_ - deltas(first_).forward);
+  }
+
   const StageCosts& costs(int stage) const { return problem_.costs[stage]; }
   const MemoryDeltas& deltas(int stage) const { return problem_.deltas[stage]; }
   int64_t after_input_gradient(int stage) const { return -deltas(stage).weight_gradient; }

@@ -1,6 +1,7 @@
 #include "plan/generation/internal/search.h"
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "plan/generation/internal/bounds.h"
@@ -28,6 +29,7 @@ class Search {
     if (problem_.stages_per_rank == 1) {
       start_with_lists();
     } else {
+      start_with_v_lists();
       start_with_blocks();
     }
     if (starts_.empty()) consider(one_at_a_time(problem_));
@@ -52,24 +54,37 @@ class Search {
       for (const int more_ahead : {0, 1, problem_.microbatches}) {
         std::vector<int> ahead = warm_up(problem_, overrun);
         for (int& count : ahead) count += more_ahead;
-        for (const bool forward_first : {false, true}) {
-          for (const int gap_percent : {100, 50, 0}) {
-            if (!may_try()) return;
-            consider(list_schedule(problem_, {ahead, forward_first, gap_percent}));
-          }
-        }
+        try_lists({kInputGradient, kForward}, ahead);
+        try_lists({kForward, kInputGradient}, ahead);
       }
+    }
+  }
+
+  void start_with_v_lists() {
+    const std::vector<int> ahead(problem_.ranks, problem_.microbatches);
+    std::array<int, 4> priority = {kForward, kInputGradient, kKinds + kForward, kKinds + kInputGradient};
+    do try_lists(priority, ahead);
+    while (std::next_permutation(priority.begin(), priority.end()));
+  }
+
+  void try_lists(const std::array<int, 4>& priority, const std::vector<int>& ahead) {
+    for (const int gap_percent : {100, 50, 0}) {
+      if (!may_try()) return;
+      std::optional<Orders> orders = list_schedule(problem_, {priority, ahead, gap_percent});
+      if (orders) consider(*std::move(orders));
     }
   }
 
   // Longer periods hold less; the shortest with which a block fits is best.
   void start_with_blocks() {
     constexpr int kPeriodMin = 6, kPeriodMax = 12;
-    for (int period = kPeriodMin; period <= kPeriodMax && starts_.empty(); ++period) {
+    for (int period = kPeriodMin; period <= kPeriodMax && blocks_kept_ == 0; ++period) {
       for (const BuildingBlock& block : building_blocks(problem_, period)) {
         if (!may_try()) return;
         std::optional<Orders> orders = stamped(problem_, block);
-        if (orders) consider(*std::move(orders));
+        if (!orders) continue;
+        ++blocks_kept_;
+        consider(*std::move(orders));
       }
     }
   }
@@ -82,17 +97,16 @@ class Search {
   }
 
   void justify() {
-    for (bool is_better = true; is_better && !is_spent();) {
+    for (int round = 0; round < kJustifyRounds; ++round) {
       const Score before = timetable_.score();
-      const Orders kept = timetable_.orders();
       timetable_.assign(pulled_left(problem_, timetable_));
+      const Score pulled = timetable_.score();
+      const Orders kept = timetable_.orders();
       timetable_.assign(pushed_right_and_pulled_left(problem_, timetable_));
-      is_better = timetable_.score() < before;
-      if (before < timetable_.score()) timetable_.assign(kept);
+      if (pulled < timetable_.score()) timetable_.assign(kept);
+      if (!(timetable_.score() < before)) return;
     }
   }
-
-  bool is_spent() { return false; }
 
   void keep() {
     const Score score = timetable_.score();
@@ -116,12 +130,14 @@ class Search {
   }
 
   static constexpr int64_t kPatience = 2'000;
+  static constexpr int kJustifyRounds = 3;
 
   const Problem& problem_;
   Budget budget_;
   std::mt19937_64 random_;
   Timetable timetable_;
   Ticks target_;
+  int64_t blocks_kept_ = 0;
   std::vector<Found> starts_;  // best first
 };
 

@@ -1,6 +1,7 @@
 #include "plan/generation/internal/zero_bubble.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <queue>
 
@@ -25,89 +26,110 @@ class ListScheduler {
   ListScheduler(const Problem& problem, const ListPolicy& policy)
       : problem_(problem), policy_(policy), ranks_(problem.ranks) {
     for (int rank = 0; rank < problem.ranks; ++rank) {
-      RankState& state = ranks_[rank];
-      state.order.reserve(size_t{kKinds} * problem.microbatches);
-      if (rank > 0) state.arrivals[kForward].reserve(problem.microbatches);
-      state.arrivals[kInputGradient].reserve(problem.microbatches);
+      ranks_[rank].order.reserve(size_t(problem.lanes_per_rank()) * problem.microbatches);
       wake(rank, 0);
     }
     ranks_.front().arrivals[kForward].assign(problem.microbatches, 0);
   }
 
-  Orders run() {
+  std::optional<Orders> run() {
     while (!wakes_.empty()) {
       const auto [time, rank] = wakes_.top();
       wakes_.pop();
       if (time < ranks_[rank].free) continue;  // busy; it wakes again when it is free
-      const int kind = choose(rank, time);
-      if (kind >= 0) start(rank, kind, time);
+      if (const std::optional<Step> step = choose(rank, time)) start(rank, *step, time);
     }
     Orders orders;
-    for (RankState& state : ranks_) orders.push_back(std::move(state.order));
+    for (RankState& state : ranks_) {
+      if (state.order.size() != size_t(problem_.lanes_per_rank()) * problem_.microbatches)
+        return std::nullopt;
+      orders.push_back(std::move(state.order));
+    }
     return orders;
   }
 
  private:
+  static constexpr int kLanes = kKinds * kStagesPerRankMax;
+
   struct RankState {
     Ticks free = 0;
     int64_t memory = 0;
-    int done[kKinds] = {0, 0, 0};
-    std::vector<Ticks> arrivals[2];  // of forwards' and input gradients' inputs, as far as known
+    int done[kLanes] = {};
+    std::vector<Ticks> arrivals[kLanes];  // of forwards' and input gradients' inputs, as far as known
+    std::deque<Step> weight_gradients;    // that could run, the oldest first
     std::vector<Step> order;
   };
 
   void wake(int rank, Ticks time) { wakes_.push({time, rank}); }
 
-  Ticks arrival(const RankState& state, int kind) const {
-    const auto next = static_cast<size_t>(state.done[kind]);
-    if (kind == kInputGradient && state.done[kInputGradient] == state.done[kForward]) return kUnknown;
-    return next < state.arrivals[kind].size() ? state.arrivals[kind][next] : kUnknown;
-  }
-
-  bool may_run_ahead(int rank) const {
+  // When the lane's next step could start for all that is known, memory aside.
+  Ticks arrival(int rank, int lane) const {
     const RankState& state = ranks_[rank];
-    return state.done[kForward] - state.done[kInputGradient] < policy_.ahead_max[rank];
+    const auto next = static_cast<size_t>(state.done[lane]);
+    if (next >= state.arrivals[lane].size()) return kUnknown;
+    const bool is_too_far =
+        lane == kForward && state.done[kForward] - state.done[kInputGradient] >= policy_.ahead_max[rank];
+    return is_too_far ? kUnknown : state.arrivals[lane][next];
   }
 
-  // -1: nothing yet.
-  int choose(int rank, Ticks time) const {
+  bool fits(int rank, int lane) const {
+    const int64_t room = problem_.limits[rank] - ranks_[rank].memory;
+    const MemoryDeltas& deltas = problem_.deltas[problem_.lanes[rank][lane].stage];
+    if (lane % kKinds == kInputGradient) return deltas.input_gradient <= room;
+    const bool keeps_room_for_second = lane == kForward && problem_.stages_per_rank == 2;
+    const int64_t second =
+        keeps_room_for_second ? memory_for_forward(problem_.deltas[problem_.stage_of(rank, 1)]) : 0;
+    return memory_for_forward(deltas) + second <= room;
+  }
+
+  std::optional<Step> choose(int rank, Ticks time) const {
     const RankState& state = ranks_[rank];
-    const MemoryDeltas& deltas = problem_.deltas[rank];
-    const int64_t room = problem_.limits[rank] - state.memory;
-    const bool has_weight_gradient = state.done[kWeightGradient] < state.done[kInputGradient];
-    const Ticks gradient = arrival(state, kInputGradient);
-    const Ticks forward = may_run_ahead(rank) ? arrival(state, kForward) : kUnknown;
-    const bool forward_fits = memory_for_forward(deltas) <= room;
-    const bool can_forward = forward <= time && forward_fits;
-    if (gradient <= time && !(can_forward && policy_.forward_first))
-      return deltas.input_gradient <= room ? kInputGradient : kWeightGradient;
-    if (can_forward) return kForward;
-    if (!has_weight_gradient) return -1;
-    if (forward <= time) return kWeightGradient;  // to make room
-    const Ticks next = std::min(gradient, forward_fits ? forward : kUnknown);
-    if (next == kUnknown) return kWeightGradient;
-    const Ticks duration = problem_.costs[rank].weight_gradient;
-    return (next - time) >= duration * policy_.gap_percent / 100 ? kWeightGradient : -1;
+    bool is_short_of_memory = false;
+    Ticks next = kUnknown;
+    for (int i = 0; i < 2 * problem_.stages_per_rank; ++i) {
+      const int lane = policy_.priority[i];
+      const Ticks arrived = arrival(rank, lane);
+      if (!fits(rank, lane)) {
+        is_short_of_memory |= arrived <= time;
+      } else if (arrived <= time) {
+        return Step{state.done[lane], lane};
+      } else {
+        next = std::min(next, arrived);
+      }
+    }
+    if (state.weight_gradients.empty()) return std::nullopt;
+    const Step& oldest = state.weight_gradients.front();
+    const Ticks wanted_gap = problem_.lane(rank, oldest).duration * policy_.gap_percent / 100;
+    if (!is_short_of_memory && next - time < wanted_gap) return std::nullopt;
+    return oldest;
   }
 
-  void start(int rank, int kind, Ticks time) {
+  void start(int rank, const Step& step, Ticks time) {
     RankState& state = ranks_[rank];
-    const Step step{state.done[kind]++, kind};
     const Lane& lane = problem_.lane(rank, step);
+    const int kind = step.lane % kKinds;
+    ++state.done[step.lane];
     state.order.push_back(step);
     state.memory += lane.memory;
     state.free = time + lane.duration;
     wake(rank, state.free);
-    if (kind == kForward && rank + 1 < problem_.ranks)
-      arrive(rank + 1, kForward, state.free + problem_.delay_up[rank]);
-    // The last rank's gradient begins where its forward ends.
-    if (kind == kForward && rank + 1 == problem_.ranks) state.arrivals[kInputGradient].push_back(state.free);
-    if (kind == kInputGradient && rank > 0)
-      arrive(rank - 1, kInputGradient, state.free + problem_.delay_down[rank - 1]);
+    if (kind == kWeightGradient) {
+      state.weight_gradients.pop_front();
+      return;
+    }
+    if (kind == kInputGradient)
+      state.weight_gradients.push_back({step.microbatch, step.lane - kInputGradient + kWeightGradient});
+    if (kind == kForward && lane.consumer < 0) {
+      arrive(rank, step.lane - kForward + kInputGradient, state.free);  // the loss stage turns round
+    } else if (lane.consumer >= 0) {
+      const int consumer = kind == kForward ? lane.stage + 1 : lane.stage - 1;
+      const Ticks delay = kind == kForward ? problem_.delay_up[lane.stage] : problem_.delay_down[consumer];
+      arrive(lane.consumer, (consumer < problem_.ranks ? 0 : kKinds) + kind, state.free + delay);
+    }
   }
 
-  void arrive(int rank, int kind, Ticks time) {
-    ranks_[rank].arrivals[kind].push_back(time);
+  void arrive(int rank, int lane, Ticks time) {
+    ranks_[rank].arrivals[lane].push_back(time);
     wake(rank, std::max(time, ranks_[rank].free));
   }
 
@@ -145,7 +167,7 @@ std::vector<int> warm_up(const Problem& problem, bool overrun) {
   return counts;
 }
 
-Orders list_schedule(const Problem& problem, const ListPolicy& policy) {
+std::optional<Orders> list_schedule(const Problem& problem, const ListPolicy& policy) {
   return ListScheduler(problem, policy).run();
 }
 
