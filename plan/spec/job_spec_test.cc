@@ -237,8 +237,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 27: parallel.pipeline: expected at most 10 stages (embedding, 8 blocks, head), found 6 "
                 "x 2 = 12"},
         Refusal{"schedule: interleaved-1f1b", "schedule: interleaved-1f1",
-                "line 29: parallel.schedule: expected one of naive, gpipe, 1f1b, interleaved-1f1b, found "
-                "interleaved-1f1; did you mean interleaved-1f1b?"},
+                "line 29: parallel.schedule: expected one of naive, gpipe, 1f1b, interleaved-1f1b, "
+                "looped-bfs, 1f1b-v, found interleaved-1f1; did you mean interleaved-1f1b?"},
         Refusal{"schedule: interleaved-1f1b", "schedule: 1f1b",
                 "line 29: parallel.schedule: stages_per_rank: schedule '1f1b' takes 1, found 2; "
                 "'interleaved-1f1b' takes any"}));
@@ -284,12 +284,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 34: parallel.schedule_options: not built yet; expected no such key, found a section"},
         Refusal{"optimizer_step: barrier", "flush_every: 50",
                 "line 34: parallel.flush_every: not built yet; expected no such key, found 50"},
-        Refusal{"schedule: interleaved-1f1b", "schedule: zb-h1",
+        Refusal{"schedule: interleaved-1f1b", "schedule: gpipe-lifo",
                 "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-                "interleaved-1f1b, found zb-h1"},
+                "interleaved-1f1b, looped-bfs, 1f1b-v, found gpipe-lifo, which accumulates gradients out of "
+                "microbatch order"},
+        Refusal{"schedule: interleaved-1f1b", "schedule: zb-v",
+                "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
+                "interleaved-1f1b, looped-bfs, 1f1b-v, found zb-v, which splits backwards into I and W"},
         Refusal{"schedule: interleaved-1f1b", "schedule: file:mine.json",
                 "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-                "interleaved-1f1b, found file:mine.json"},
+                "interleaved-1f1b, looped-bfs, 1f1b-v, found file:mine.json"},
         Refusal{"recompute: none", "recompute: full",
                 "line 35: recompute: not built yet; expected none, found full"},
         Refusal{"recompute: none", "recompute: [1, 2]",

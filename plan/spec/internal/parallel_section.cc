@@ -14,20 +14,26 @@ using Names = std::vector<std::string>;
 void check_schedule(const Section& section, const ParallelSpec& parallel, bool stages_read,
                     Problems& problems) {
   const int line = section.line_of("schedule");
-  // One microbatch: the catalogue then says whether the name and the stages go together, at next to no
-  // cost.
-  const ScheduleRequest request{parallel.schedule, stages_read ? parallel.pipeline : 1, 1,
-                                stages_read ? parallel.stages_per_rank : 1};
-  const Status verdict = generate(request).status();
-  if (verdict.ok()) return;
+  // One microbatch, then the smallest program: the catalogue says at next to no cost whether the name and the
+  // stages go together, and whether workers can train with it.
+  const ScheduleRequest request{parallel.schedule, stages_read ? parallel.pipeline : 2, 1,
+                                stages_read ? parallel.stages_per_rank : 0};
+  const Status shape = generate(request).status();
+  const StatusOr<ComputeProgram> smallest =
+      generate({.name = parallel.schedule, .ranks = 2, .microbatches = 2});
+  const std::string obstacle = smallest.ok() ? why_not_trainable(*smallest) : "";
+  if (shape.ok() && obstacle.empty()) return;
   const Known known = known_schedule(parallel.schedule);
-  if (known == Known::Built) return problems.add(line, "parallel.schedule", message(verdict));
-  const Names names = schedule_names();
+  if (known == Known::Built && obstacle.empty()) {
+    return problems.add(line, "parallel.schedule", message(shape));
+  }
+  const Names names = trainable_schedule_names();
   const std::string expectation = alternatives(names);
   const std::string found = shown_value(parallel.schedule);
-  if (known == Known::Designed || found.starts_with("file:")) {
+  if (known != Known::Unknown || found.starts_with("file:")) {
     return problems.not_built_yet(line, "parallel.schedule",
-                                  fmt::format("expected {}, found {}", expectation, found));
+                                  fmt::format("expected {}, found {}{}", expectation, found,
+                                              obstacle.empty() ? "" : ", which " + obstacle));
   }
   problems.expected(line, "parallel.schedule", expectation, found, nearest_name(parallel.schedule, names));
 }
