@@ -48,6 +48,17 @@ Status AtomicFile::write(std::string_view text) {
   return write(std::as_bytes(std::span(text.data(), text.size())));
 }
 
+Status AtomicFile::overwrite(int64_t offset, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = pwrite(fd_.get(), text.data(), text.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return failed("written");
+    text.remove_prefix(static_cast<size_t>(written));
+    offset += written;
+  }
+  return ok_status();
+}
+
 Status AtomicFile::commit() {
   if (fsync(fd_.get()) != 0) return failed("synced");
   fd_.reset();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,8 @@ class AtomicFile {
   const std::string& path() const { return path_; }
   Status write(std::span<const std::byte> bytes);
   Status write(std::string_view text);
+  // In place of what was written at `offset`: for a header that is known last.
+  Status overwrite(int64_t offset, std::string_view text);
   Status commit();  // call once, last
 
  private:

@@ -50,6 +50,15 @@ TEST_F(AtomicFileTest, file_that_is_not_committed_leaves_the_old_one_and_no_draf
   EXPECT_FALSE(fs::exists(path("a.partial")));
 }
 
+TEST_F(AtomicFileTest, a_header_is_overwritten_once_it_is_known) {
+  auto file = AtomicFile::create(path("a"));
+  ASSERT_TRUE(file->write("?? tokens").ok());
+  ASSERT_TRUE(file->overwrite(0, "12").ok());
+  ASSERT_TRUE(file->write(", the end").ok());
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_EQ(text_of("a"), "12 tokens, the end");
+}
+
 TEST_F(AtomicFileTest, folder_that_is_missing_is_named) {
   const auto file = AtomicFile::create(path("none/a"));
   EXPECT_EQ(file.status().code(), StatusCode::kUnavailable);
