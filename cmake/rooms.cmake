@@ -69,5 +69,7 @@ penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11:
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
 penstock_room(tests/fuzz USES base base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
 # tests/programs: the verifier and the lowering against a separate checker, on damaged programs of all families.
-penstock_room(tests/programs USES base plan/schedule plan/verification)
+penstock_room(tests/programs USES base plan/schedule plan/verification plan/simulation)
+# tests/speed: benchmarks of several rooms together.
+penstock_room(tests/speed USES base plan/schedule plan/verification plan/simulation)
 penstock_room(tests/architecture USES base)

@@ -60,7 +60,7 @@ class ConfigReader {
   }
 
   // Above `above`, at most `most`.
-  double number(const std::string& key, const Json* value, double above, double most) {
+  double checked(const std::string& key, const Json* value, double above, double most) {
     const bool fits = value->is_number() && value->get<double>() > above && value->get<double>() <= most;
     if (fits) return value->get<double>();
     expected(key, fmt::format("a number above {} and at most {}", above, most), shown(value));
@@ -68,7 +68,7 @@ class ConfigReader {
   }
   double number(const std::string& key, double above, double most, double otherwise) {
     const Json* value = find(key);
-    return value == nullptr ? otherwise : number(key, value, above, most);
+    return value == nullptr ? otherwise : checked(key, value, above, most);
   }
 
   bool flag(const std::string& key, bool otherwise) {
@@ -142,7 +142,7 @@ double read_rope(ConfigReader& reader) {
     for (const auto& [name, value] : rope->items()) {
       const std::string field = fmt::format("{}.{}", key, name);
       if (name == "rope_theta") {
-        theta = reader.number(field, &value, 1, 1e12);
+        theta = reader.checked(field, &value, 1, 1e12);
       } else if (name != "rope_type" && name != "type" && name != "partial_rotary_factor" &&
                  !value.is_null()) {
         reader.expected(field, "no such key", shown_json(value));

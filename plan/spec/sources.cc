@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "plan/spec/internal/scalar_text.h"
 #include "plan/spec/internal/yaml_tree.h"
 #include "plan/spec/job_spec.h"
 
@@ -17,35 +18,6 @@ struct Replacement {
   std::string text;
 };
 
-// Where a scalar ends in the text; nothing when it does not stand on one line as a plain or quoted word.
-std::optional<size_t> size_in_text(const std::string& yaml, const YamlNode& scalar) {
-  if (!scalar.quoted) {
-    if (yaml.compare(scalar.offset, scalar.text.size(), scalar.text) != 0) return std::nullopt;
-    return scalar.text.size();
-  }
-  const char quote = yaml[scalar.offset];
-  if (quote != '"' && quote != '\'') return std::nullopt;
-  for (size_t i = scalar.offset + 1; i < yaml.size() && yaml[i] != '\n'; ++i) {
-    if (quote == '"' && yaml[i] == '\\') {
-      ++i;
-    } else if (yaml[i] == quote && quote == '\'' && i + 1 < yaml.size() && yaml[i + 1] == quote) {
-      ++i;
-    } else if (yaml[i] == quote) {
-      return i + 1 - scalar.offset;
-    }
-  }
-  return std::nullopt;
-}
-
-std::string double_quoted(const std::string& path) {
-  std::string text = "\"";
-  for (const char c : path) {
-    if (c == '"' || c == '\\') text += '\\';
-    text += c;
-  }
-  return text + "\"";
-}
-
 // What a job file names by a path.
 struct Field {
   const char* section;
@@ -56,7 +28,7 @@ constexpr Field kFields[] = {{"data", "source"}, {"validation", "source"}, {"mod
 Status collect(const std::string& yaml, const YamlNode& path, const std::string& field,
                const std::string& directory, std::vector<Replacement>& replacements) {
   if (!path.is(YamlNode::Kind::Scalar) || path.text.empty() || path.text.front() == '/') return ok_status();
-  const std::optional<size_t> size = path.offset < yaml.size() ? size_in_text(yaml, path) : std::nullopt;
+  const std::optional<size_t> size = size_in_text(yaml, path);
   const bool one_line = path.text.find_first_of("\r\n\t") == std::string::npos;
   if (!size || !one_line) {
     return invalid_argument("line {}: {}: expected a path on one line, found {}", path.line, field,

@@ -1,0 +1,35 @@
+// One digest of a whole model's weights, whatever ranks or files hold them.
+//
+// XXH3-128 over, for each parameter in model order, its name, a zero byte, its dimensions as 64-bit little-endian
+// numbers, and the 16 bytes of its own digest: XXH3-128 of its FP32 bytes, most significant byte first.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+
+using TensorDigest = std::array<uint8_t, 16>;
+
+// Of one parameter, whose values come in pieces. Starts anew after finish().
+class TensorDigester {
+ public:
+  TensorDigester();
+  ~TensorDigester();
+  void add(std::span<const float> values);
+  TensorDigest finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// 32 hexadecimal digits. `digests`: one a parameter, in model order.
+std::string weights_digest(const ModelSpec& model, std::span<const TensorDigest> digests);
+
+}  // namespace penstock::plan
