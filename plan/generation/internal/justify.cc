@@ -1,7 +1,6 @@
 #include "plan/generation/internal/justify.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace penstock::plan::internal {
 namespace {
@@ -30,15 +29,19 @@ class Justifier {
     }
   }
 
-  // A rank's steps keep their positions until it is their turn: only earlier ones have moved, and those to the left.
+  // Every rank's steps in order, each once its input has its final time. They keep their positions until it is their
+  // turn: only earlier ones have moved, and those to the left.
   void pull_left() {
-    for (const auto& [time, rank, position] : by_start()) pull(rank, position);
+    in_turn([](int, int turn) { return turn; },
+            [&](int rank, const Step& step) { return producer_of(rank, step); },
+            [&](int rank, int position) { pull(rank, position); });
   }
 
+  // From the end, each once who waits for it has its final time.
   void push_right() {
-    const auto order = by_start();
-    for (auto each = order.rbegin(); each != order.rend(); ++each)
-      push(std::get<1>(*each), std::get<2>(*each));
+    in_turn([&](int rank, int turn) { return static_cast<int>(ranks_[rank].size()) - 1 - turn; },
+            [&](int rank, const Step& step) { return consumer_of(rank, step); },
+            [&](int rank, int position) { push(rank, position); });
   }
 
   Orders orders() const {
@@ -49,44 +52,69 @@ class Justifier {
   }
 
  private:
-  using Turn = std::tuple<Ticks, int, int>;  // start, rank, position
+  // Where starts_ keeps a step, what it waits for, and who waits for it; -1: nowhere, nothing, nobody.
+  int64_t place_of(int rank, const Step& step) const {
+    const int kind = step.lane % kKinds;
+    return kind == kWeightGradient ? -1
+                                   : problem_.row(problem_.lane(rank, step).stage, kind) + step.microbatch;
+  }
+  int64_t producer_of(int rank, const Step& step) const {
+    const Lane& lane = problem_.lane(rank, step);
+    return lane.input < 0 ? -1 : lane.input + step.microbatch;
+  }
+  int64_t consumer_of(int rank, const Step& step) const {
+    const Lane& lane = problem_.lane(rank, step);
+    if (lane.consumer < 0) return -1;
+    const int kind = step.lane % kKinds;
+    return problem_.row(kind == kForward ? lane.stage + 1 : lane.stage - 1, kind) + step.microbatch;
+  }
 
-  std::vector<Turn> by_start() const {
-    std::vector<Turn> turns;
-    for (int rank = 0; rank < problem_.ranks; ++rank)
-      for (size_t position = 0; position < ranks_[rank].size(); ++position)
-        turns.emplace_back(ranks_[rank][position].start, rank, static_cast<int>(position));
-    std::sort(turns.begin(), turns.end());
-    return turns;
+  // Visits every rank's steps in turn, each after the one that it awaits. The programs are valid, so that there always
+  // is a next one.
+  template <typename Position, typename Awaited, typename Visit>
+  void in_turn(Position&& position_of, Awaited&& awaited_by, Visit&& visit) {
+    std::vector<char> is_visited(starts_.size(), 0);
+    std::vector<int> turns(problem_.ranks, 0);
+    for (bool goes_on = true; goes_on;) {
+      goes_on = false;
+      for (int rank = 0; rank < problem_.ranks; ++rank) {
+        for (int& turn = turns[rank]; turn < static_cast<int>(ranks_[rank].size()); ++turn) {
+          const int position = position_of(rank, turn);
+          const Step step = ranks_[rank][position].step;
+          const int64_t awaited = awaited_by(rank, step);
+          if (awaited >= 0 && !is_visited[awaited]) break;
+          visit(rank, position);
+          if (const int64_t place = place_of(rank, step); place >= 0) is_visited[place] = 1;
+          goes_on = true;
+        }
+      }
+    }
   }
 
   Ticks duration(int rank, const Placed& placed) const { return problem_.lane(rank, placed.step).duration; }
   Ticks end(int rank, const Placed& placed) const { return placed.start + duration(rank, placed); }
 
   void note_start(int rank, const Placed& placed) {
-    const int kind = placed.step.lane % kKinds;
-    if (kind == kWeightGradient) return;
-    starts_[problem_.row(problem_.lane(rank, placed.step).stage, kind) + placed.step.microbatch] =
-        placed.start;
+    if (const int64_t place = place_of(rank, placed.step); place >= 0) starts_[place] = placed.start;
   }
 
   Ticks input_ready(int rank, const Step& step) const {
+    const int64_t input = producer_of(rank, step);
+    if (input < 0) return 0;
     const Lane& lane = problem_.lane(rank, step);
-    if (lane.input < 0) return 0;
     const StageCosts& producer =
         problem_.costs[step.lane % kKinds == kForward ? lane.stage - 1 : lane.stage + 1];
     const Ticks took = step.lane % kKinds == kForward ? producer.forward : producer.input_gradient;
-    return starts_[lane.input + step.microbatch] + took + lane.delay;
+    return starts_[input] + took + lane.delay;
   }
 
   // When its output must have left, so that nobody who waits for it starts later.
   Ticks due(int rank, const Step& step) const {
-    const Lane& lane = problem_.lane(rank, step);
-    if (lane.consumer < 0) return horizon_;
-    const bool forward = step.lane % kKinds == kForward;
-    const int consumer = forward ? lane.stage + 1 : lane.stage - 1;
-    const Ticks delay = forward ? problem_.delay_up[lane.stage] : problem_.delay_down[consumer];
-    return starts_[problem_.row(consumer, forward ? kForward : kInputGradient) + step.microbatch] - delay;
+    const int64_t consumer = consumer_of(rank, step);
+    if (consumer < 0) return horizon_;
+    const int stage = problem_.lane(rank, step).stage;
+    const bool is_forward = step.lane % kKinds == kForward;
+    return starts_[consumer] - (is_forward ? problem_.delay_up[stage] : problem_.delay_down[stage - 1]);
   }
 
   void pull(int rank, int from) {

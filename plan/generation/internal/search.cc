@@ -33,6 +33,7 @@ class Search {
       start_with_blocks();
     }
     if (starts_.empty()) consider(one_at_a_time(problem_));
+    rebuild_drains();
     while (!is_done() && budget_.used() < INT64_MAX) {
       const int64_t before = budget_.used();
       polish();
@@ -68,10 +69,13 @@ class Search {
   }
 
   void try_lists(const std::array<int, 4>& priority, const std::vector<int>& ahead) {
-    for (const int gap_percent : {100, 50, 0}) {
-      if (!may_try()) return;
-      std::optional<Orders> orders = list_schedule(problem_, {priority, ahead, gap_percent});
-      if (orders) consider(*std::move(orders));
+    for (const bool weight_gradients_first : {true, false}) {
+      for (const int gap_percent : {100, 50, 0}) {
+        if (!may_try()) return;
+        std::optional<Orders> orders =
+            list_schedule(problem_, {priority, ahead, weight_gradients_first, gap_percent});
+        if (orders) consider(*std::move(orders));
+      }
     }
   }
 
@@ -87,6 +91,42 @@ class Search {
         consider(*std::move(orders));
       }
     }
+  }
+
+  // Of the best programs: the end once more, with weight gradients only where nothing else can run.
+  void rebuild_drains() {
+    constexpr int kCuts = 16;
+    const std::vector<Found> starts = starts_;
+    for (const Found& start : starts) {
+      for (int cut = 1; cut < kCuts; ++cut) {
+        for (const ListPolicy& policy : drain_policies()) {
+          if (!may_try()) return;
+          timetable_.assign(start.orders);
+          rebuild_drain(start.score.makespan * cut / kCuts, policy);
+        }
+      }
+    }
+  }
+
+  std::vector<ListPolicy> drain_policies() const {
+    const std::vector<int> ahead(problem_.ranks, problem_.microbatches);
+    std::vector<ListPolicy> policies;
+    for (const int gap_percent : {100, 0})
+      for (const auto& priority : priorities()) policies.push_back({priority, ahead, false, gap_percent});
+    return policies;
+  }
+
+  std::vector<std::array<int, 4>> priorities() const {
+    if (problem_.stages_per_rank == 1) return {{kInputGradient, kForward}, {kForward, kInputGradient}};
+    constexpr int kSecond = kKinds;
+    return {{kInputGradient, kSecond + kInputGradient, kSecond + kForward, kForward},
+            {kSecond + kInputGradient, kInputGradient, kSecond + kForward, kForward},
+            {kSecond + kForward, kSecond + kInputGradient, kInputGradient, kForward}};
+  }
+
+  void rebuild_drain(Ticks time, const ListPolicy& policy) {
+    std::optional<Orders> orders = list_schedule_from(timetable_, time, problem_, policy);
+    if (orders) consider(*std::move(orders));
   }
 
   // Closes its gaps, and keeps it if it is one of the best.
@@ -124,7 +164,11 @@ class Search {
     const size_t chosen = std::min(random_() % kStartsMax, random_() % kStartsMax);
     timetable_.assign(starts_[std::min(chosen, starts_.size() - 1)].orders);
     kick(timetable_, problem_, static_cast<int>(random_() % 6), budget_, random_);
-    if (random_() % 2 == 0) justify();
+    if (random_() % 2 == 0) {
+      const std::vector<ListPolicy> policies = drain_policies();
+      const auto time = static_cast<Ticks>(random_() % (timetable_.score().makespan + 1));
+      rebuild_drain(time, policies[random_() % policies.size()]);
+    }
     improve(timetable_, problem_, target_, kPatience, budget_, random_);
     keep();
   }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <queue>
+#include <tuple>
 
 namespace penstock::plan::internal {
 namespace {
@@ -30,6 +31,21 @@ class ListScheduler {
       wake(rank, 0);
     }
     ranks_.front().arrivals[kForward].assign(problem.microbatches, 0);
+  }
+
+  // Plays what starts before `time`, so that run() goes on from there.
+  void play(const Timetable& timetable, Ticks time) {
+    play_until_ = time;
+    std::vector<std::tuple<Ticks, int, Step>> played;
+    for (int rank = 0; rank < problem_.ranks; ++rank) {
+      const std::vector<Step>& order = timetable.orders()[rank];
+      for (size_t i = 0; i < order.size() && timetable.start(rank, static_cast<int>(i)) < time; ++i)
+        played.emplace_back(timetable.start(rank, static_cast<int>(i)), rank, order[i]);
+    }
+    std::stable_sort(played.begin(), played.end(), [](const auto& step, const auto& other) {
+      return std::get<Ticks>(step) < std::get<Ticks>(other);
+    });
+    for (const auto& [start_time, rank, step] : played) start(rank, step, start_time);
   }
 
   std::optional<Orders> run() {
@@ -60,7 +76,7 @@ class ListScheduler {
     std::vector<Step> order;
   };
 
-  void wake(int rank, Ticks time) { wakes_.push({time, rank}); }
+  void wake(int rank, Ticks time) { wakes_.push({std::max(time, play_until_), rank}); }
 
   // When the lane's next step could start for all that is known, memory aside.
   Ticks arrival(int rank, int lane) const {
@@ -82,8 +98,14 @@ class ListScheduler {
     return memory_for_forward(deltas) + second <= room;
   }
 
+  bool has_forwards_left(const RankState& state) const {
+    return state.done[kKinds * (problem_.stages_per_rank - 1) + kForward] < problem_.microbatches;
+  }
+
   std::optional<Step> choose(int rank, Ticks time) const {
     const RankState& state = ranks_[rank];
+    if (policy_.weight_gradients_first && !state.weight_gradients.empty() && has_forwards_left(state))
+      return state.weight_gradients.front();
     bool is_short_of_memory = false;
     Ticks next = kUnknown;
     for (int i = 0; i < 2 * problem_.stages_per_rank; ++i) {
@@ -114,7 +136,7 @@ class ListScheduler {
     state.free = time + lane.duration;
     wake(rank, state.free);
     if (kind == kWeightGradient) {
-      state.weight_gradients.pop_front();
+      std::erase(state.weight_gradients, step);  // most often the first
       return;
     }
     if (kind == kInputGradient)
@@ -135,6 +157,7 @@ class ListScheduler {
 
   const Problem& problem_;
   const ListPolicy& policy_;
+  Ticks play_until_ = 0;
   std::vector<RankState> ranks_;
   std::priority_queue<std::pair<Ticks, int>, std::vector<std::pair<Ticks, int>>, std::greater<>> wakes_;
 };
@@ -169,6 +192,13 @@ std::vector<int> warm_up(const Problem& problem, bool overrun) {
 
 std::optional<Orders> list_schedule(const Problem& problem, const ListPolicy& policy) {
   return ListScheduler(problem, policy).run();
+}
+
+std::optional<Orders> list_schedule_from(const Timetable& timetable, Ticks time, const Problem& problem,
+                                         const ListPolicy& policy) {
+  ListScheduler scheduler(problem, policy);
+  scheduler.play(timetable, time);
+  return scheduler.run();
 }
 
 }  // namespace penstock::plan::internal

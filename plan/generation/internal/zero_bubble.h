@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/generation/internal/problem.h"
+#include "plan/generation/internal/timetable.h"
 
 namespace penstock::plan::internal {
 
@@ -18,7 +18,10 @@ struct ListPolicy {
   std::array<int, 2 * kStagesPerRankMax> priority = {kInputGradient, kForward, kKinds + kInputGradient,
                                                      kKinds + kForward};
   std::vector<int> ahead_max;  // [rank]: most forwards of its first stage without their input gradient
-  int gap_percent = 100;       // a gap takes a weight gradient from this part of its duration on
+  // Whether a rank that has forwards left runs weight gradients as soon as it can, so that its memory is full of
+  // microbatches whose input gradients fill the drain.
+  bool weight_gradients_first = false;
+  int gap_percent = 100;  // a gap takes a weight gradient from this part of its duration on
 };
 
 // One stage a rank: how many forwards each rank runs before its first input gradient can be there: as many as fit into
@@ -29,5 +32,9 @@ std::vector<int> warm_up(const Problem& problem, bool overrun);
 // leaves room for one of the second, so that what has begun can end. Nothing where memory stops it all the same, which
 // takes an input gradient that needs memory.
 std::optional<Orders> list_schedule(const Problem& problem, const ListPolicy& policy);
+
+// The same, from `time` on: what starts before stands as it is in the timetable. Rebuilds a drain.
+std::optional<Orders> list_schedule_from(const Timetable& timetable, Ticks time, const Problem& problem,
+                                         const ListPolicy& policy);
 
 }  // namespace penstock::plan::internal
