@@ -107,6 +107,39 @@ TEST_F(ServerLife, watchers_may_leave_while_their_answers_come) {
   watchers.clear();
 }
 
+TEST_F(ServerLife, readers_of_logs_may_leave_while_empty_answers_come) {
+  // An empty answer asks again at once, on the answering thread, while the end of the stream is told on another:
+  // nothing is being written then that would keep the two apart.
+  start();
+  controller.hold_logs = true;
+  std::jthread answering([&](const std::stop_token& enough) {
+    while (!enough.stop_requested()) controller.answer_logs();
+  });
+  const auto jobs = v1::Jobs::NewStub(channel);
+  v1::LogsRequest request;
+  request.set_name("a");
+  std::vector<std::jthread> readers;
+  for (int i = 0; i < 4; ++i) {
+    readers.emplace_back([&] {
+      for (int round = 0; round < 50; ++round) {
+        grpc::ClientContext context;
+        set_deadline(context);
+        const auto stream = jobs->Logs(&context, request);
+        int first = -1;
+        EXPECT_TRUE(controller.await([&] {
+          if (first < 0) first = controller.asked_for_logs;
+          return controller.asked_for_logs > first + 10;  // whoever asked: answers come while we leave
+        }));
+        context.TryCancel();
+        v1::LogLine line;
+        EXPECT_FALSE(stream->Read(&line));
+        EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+      }
+    });
+  }
+  readers.clear();
+}
+
 TEST_F(ServerLife, session_that_ends_without_a_word_is_told_from_one_that_drained) {
   // Bytes that are no message end a stream as a half-close does; neither may pass for a graceful end.
   start();

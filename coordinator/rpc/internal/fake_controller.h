@@ -32,6 +32,8 @@ class FakeController final : public Controller {
   std::map<std::string, std::string> published;
   int abandoned = 0;
   int answers_of_watch = 0;
+  bool hold_logs = false;  // readers of logs wait for answer_logs
+  int asked_for_logs = 0;  // while hold_logs
 
   // Changes the job and wakes whoever waits for it.
   void update(JobView view) {
@@ -49,6 +51,16 @@ class FakeController final : public Controller {
       changed.notify_all();
     }
     for (const auto& answer : answers) answer();
+  }
+  // An empty page, after which they ask again, to all who wait for logs; waits a little for the first of them.
+  void answer_logs() {
+    std::map<WaitId, std::function<void(StatusOr<LogPage>)>> waits;
+    {
+      std::unique_lock lock(mutex);
+      changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return !log_waits_.empty(); });
+      waits.swap(log_waits_);
+    }
+    for (const auto& [id, done] : waits) done(LogPage{});
   }
   // Waits until `condition` holds; false after 20 s.
   bool await(const std::function<bool()>& condition) {
@@ -109,6 +121,12 @@ class FakeController final : public Controller {
     LogPage page;
     {
       const std::lock_guard lock(mutex);
+      if (hold_logs) {
+        log_waits_[++next_] = std::move(done);
+        ++asked_for_logs;
+        changed.notify_all();
+        return next_;
+      }
       for (size_t i = wait.cursor; i < log.size() && page.lines.size() < 3; ++i) page.lines.push_back(log[i]);
       page.next = wait.cursor + page.lines.size();
       page.ended = page.next == log.size();
@@ -127,6 +145,10 @@ class FakeController final : public Controller {
       if (const auto wait = look_ups_.find(id); wait != look_ups_.end()) {
         answer = [done = wait->second] { done(cancelled("abandoned")); };
         look_ups_.erase(wait);
+      }
+      if (const auto wait = log_waits_.find(id); wait != log_waits_.end()) {
+        answer = [done = wait->second] { done(cancelled("abandoned")); };
+        log_waits_.erase(wait);
       }
       if (answer) ++abandoned;
       changed.notify_all();
@@ -202,6 +224,7 @@ class FakeController final : public Controller {
 
   std::map<WaitId, Wait> waits_;
   std::map<WaitId, std::function<void(StatusOr<std::string>)>> look_ups_;
+  std::map<WaitId, std::function<void(StatusOr<LogPage>)>> log_waits_;
   WaitId next_ = 0;
 };
 
