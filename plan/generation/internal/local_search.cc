@@ -111,11 +111,12 @@ class LocalSearch {
 
 }  // namespace
 
-void improve(Timetable& timetable, const Problem& problem, Ticks target, int64_t patience, Budget& budget,
+void improve(Timetable& timetable, const Problem& problem, Ticks target, Budget& budget,
              std::mt19937_64& random) {
+  constexpr int kPatience = 2'000;
   LocalSearch search(timetable, problem, random);
-  int64_t since_better = 0;
-  while (timetable.score().max_stage_span > target && since_better < patience) {
+  int since_better = 0;
+  while (timetable.score().max_stage_span > target && since_better < kPatience) {
     ++since_better;
     const std::optional<Move> move = search.propose();
     if (!move) continue;

@@ -8,13 +8,15 @@
 #include "plan/generation/internal/budget.h"
 #include "plan/generation/internal/building_blocks.h"
 #include "plan/generation/internal/justify.h"
+#include "plan/generation/internal/list_schedule.h"
 #include "plan/generation/internal/local_search.h"
-#include "plan/generation/internal/zero_bubble.h"
 
 namespace penstock::plan::internal {
 namespace {
 
-constexpr size_t kStartsMax = 8;  // programs that are worth moving about
+constexpr size_t kBestMax = 8;
+constexpr int kBlocksMax = 48;
+constexpr int kJustifyRounds = 3;
 
 class Search {
  public:
@@ -27,109 +29,130 @@ class Search {
 
   Found run() {
     if (problem_.stages_per_rank == 1) {
-      start_with_lists();
+      try_zero_bubble();
     } else {
-      start_with_v_lists();
-      start_with_blocks();
+      try_v_lists();
+      try_blocks();
     }
-    if (starts_.empty()) consider(one_at_a_time(problem_));
-    rebuild_drains();
-    while (!is_done() && budget_.used() < INT64_MAX) {
-      const int64_t before = budget_.used();
-      polish();
-      if (budget_.used() == before) break;  // spent, or nothing can move
+    if (best_.empty()) consider(one_at_a_time(problem_));
+    while (may_try()) {
+      if (below(3) == 0) {
+        explore();
+      } else {
+        polish();
+      }
     }
-    Found best = std::move(starts_.front());
-    best.evaluations = budget_.used();
-    return best;
+    Found found = std::move(best_.front());
+    found.evaluations = budget_.used();
+    return found;
   }
 
  private:
-  bool is_done() const { return !starts_.empty() && starts_.front().score.max_stage_span <= target_; }
+  bool is_optimal() const { return !best_.empty() && best_.front().score.max_stage_span <= target_; }
 
-  // False when the budget is spent; the first program is free, since there must be one.
-  bool may_try() { return !is_done() && (budget_.take() || starts_.empty()); }
+  // The first program is free, since there must be one.
+  bool may_try() { return !is_optimal() && (budget_.take() || best_.empty()); }
 
-  void start_with_lists() {
+  int below(int64_t count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
+
+  // Zero Bubble's runs: how far forwards run ahead, what goes first, and what a short gap takes.
+  void try_zero_bubble() {
     for (const bool overrun : {false, true}) {
       for (const int more_ahead : {0, 1, problem_.microbatches}) {
         std::vector<int> ahead = warm_up(problem_, overrun);
         for (int& count : ahead) count += more_ahead;
-        try_lists({kInputGradient, kForward}, ahead);
-        try_lists({kForward, kInputGradient}, ahead);
-      }
-    }
-  }
-
-  void start_with_v_lists() {
-    const std::vector<int> ahead(problem_.ranks, problem_.microbatches);
-    std::array<int, 4> priority = {kForward, kInputGradient, kKinds + kForward, kKinds + kInputGradient};
-    do try_lists(priority, ahead);
-    while (std::next_permutation(priority.begin(), priority.end()));
-  }
-
-  void try_lists(const std::array<int, 4>& priority, const std::vector<int>& ahead) {
-    for (const bool weight_gradients_first : {true, false}) {
-      for (const int gap_percent : {100, 50, 0}) {
-        if (!may_try()) return;
-        std::optional<Orders> orders =
-            list_schedule(problem_, {priority, ahead, weight_gradients_first, gap_percent});
-        if (orders) consider(*std::move(orders));
-      }
-    }
-  }
-
-  // Longer periods hold less; the shortest with which a block fits is best.
-  void start_with_blocks() {
-    constexpr int kPeriodMin = 6, kPeriodMax = 12;
-    for (int period = kPeriodMin; period <= kPeriodMax && blocks_kept_ == 0; ++period) {
-      for (const BuildingBlock& block : building_blocks(problem_, period)) {
-        if (!may_try()) return;
-        std::optional<Orders> orders = stamped(problem_, block);
-        if (!orders) continue;
-        ++blocks_kept_;
-        consider(*std::move(orders));
-      }
-    }
-  }
-
-  // Of the best programs: the end once more, with weight gradients only where nothing else can run.
-  void rebuild_drains() {
-    constexpr int kCuts = 16;
-    const std::vector<Found> starts = starts_;
-    for (const Found& start : starts) {
-      for (int cut = 1; cut < kCuts; ++cut) {
-        for (const ListPolicy& policy : drain_policies()) {
-          if (!may_try()) return;
-          timetable_.assign(start.orders);
-          rebuild_drain(start.score.makespan * cut / kCuts, policy);
+        for (const int gap_percent : {100, 50, 0}) {
+          try_list({{kInputGradient, kForward}, ahead, false, gap_percent});
+          try_list({{kForward, kInputGradient}, ahead, false, gap_percent});
         }
       }
     }
   }
 
-  std::vector<ListPolicy> drain_policies() const {
-    const std::vector<int> ahead(problem_.ranks, problem_.microbatches);
-    std::vector<ListPolicy> policies;
-    for (const int gap_percent : {100, 0})
-      for (const auto& priority : priorities()) policies.push_back({priority, ahead, false, gap_percent});
-    return policies;
+  void try_v_lists() {
+    ListPolicy policy{.priority = {kForward, kInputGradient, kKinds + kForward, kKinds + kInputGradient},
+                      .ahead_max = without_limit(),
+                      .gap_percent = 0};
+    for (const bool weight_gradients_first : {true, false}) {
+      policy.weight_gradients_first = weight_gradients_first;
+      do try_list(policy);
+      while (std::next_permutation(policy.priority.begin(), policy.priority.end()));
+    }
   }
 
-  std::vector<std::array<int, 4>> priorities() const {
-    if (problem_.stages_per_rank == 1) return {{kInputGradient, kForward}, {kForward, kInputGradient}};
-    constexpr int kSecond = kKinds;
-    return {{kInputGradient, kSecond + kInputGradient, kSecond + kForward, kForward},
-            {kSecond + kInputGradient, kInputGradient, kSecond + kForward, kForward},
-            {kSecond + kForward, kSecond + kInputGradient, kInputGradient, kForward}};
+  // Longer periods hold less; the shortest with which a block fits is best.
+  void try_blocks() {
+    constexpr int kPeriodMin = 6, kPeriodMax = 12;
+    int tried = 0;
+    for (int period = kPeriodMin; period <= kPeriodMax && tried == 0; ++period) {
+      for (const BuildingBlock& block : building_blocks(problem_, period)) {
+        std::optional<Orders> orders = stamped(problem_, block);
+        if (!orders) continue;
+        if (tried++ == kBlocksMax || !may_try()) return;
+        consider(*std::move(orders));
+      }
+    }
   }
 
-  void rebuild_drain(Ticks time, const ListPolicy& policy) {
-    std::optional<Orders> orders = list_schedule_from(timetable_, time, problem_, policy);
+  void try_list(const ListPolicy& policy) {
+    if (!may_try()) return;
+    std::optional<Orders> orders = list_schedule(problem_, policy);
     if (orders) consider(*std::move(orders));
   }
 
-  // Closes its gaps, and keeps it if it is one of the best.
+  // A list by a random policy, its end by another one. Closing gaps makes good programs out of bad ones, and of
+  // different ones different ones.
+  void explore() {
+    std::optional<Orders> orders = list_schedule(problem_, random_policy(/*may_limit=*/true));
+    if (!orders || !timetable_.assign(*std::move(orders))) return;
+    if (below(2) == 0) rebuild_end();
+    justify();
+    keep();
+  }
+
+  // One of the best, shaken, then improved step by step.
+  void polish() {
+    const size_t chosen = static_cast<size_t>(std::min(below(kBestMax), below(kBestMax)));
+    timetable_.assign(best_[std::min(chosen, best_.size() - 1)].orders);
+    if (below(2) == 0) {
+      kick(timetable_, problem_, below(6), budget_, random_);
+    } else {
+      rebuild_end();
+      justify();
+    }
+    improve(timetable_, problem_, target_, budget_, random_);
+    keep();
+  }
+
+  void rebuild_end() {
+    const Orders before = timetable_.orders();
+    const auto time = static_cast<Ticks>(random_() % static_cast<uint64_t>(timetable_.score().makespan + 1));
+    std::optional<Orders> orders =
+        list_schedule_from(timetable_, time, problem_, random_policy(/*may_limit=*/false));
+    if (orders && !timetable_.assign(*std::move(orders))) timetable_.assign(before);
+  }
+
+  ListPolicy random_policy(bool may_limit) {
+    ListPolicy policy{.priority = {kForward, kInputGradient, kKinds + kForward, kKinds + kInputGradient},
+                      .ahead_max = without_limit(),
+                      .weight_gradients_first = below(2) == 0,
+                      .gap_percent = 50 * below(3)};
+    const int lanes = 2 * problem_.stages_per_rank;
+    for (int i = lanes - 1; i > 0; --i) std::swap(policy.priority[i], policy.priority[below(i + 1)]);
+    if (may_limit && below(4) != 0) policy.ahead_max = random_limits();
+    return policy;
+  }
+
+  std::vector<int> without_limit() const { return std::vector<int>(problem_.ranks, problem_.microbatches); }
+
+  // A straight line over the ranks.
+  std::vector<int> random_limits() {
+    const int first = 1 + below(2 * problem_.ranks), slope = below(9) - 4;
+    std::vector<int> limits;
+    for (int rank = 0; rank < problem_.ranks; ++rank) limits.push_back(std::max(first + slope * rank / 2, 1));
+    return limits;
+  }
+
   void consider(Orders orders) {
     if (!timetable_.assign(std::move(orders))) return;
     justify();
@@ -148,41 +171,23 @@ class Search {
     }
   }
 
+  // Among the best, if it is one of them.
   void keep() {
     const Score score = timetable_.score();
     const auto place =
-        std::lower_bound(starts_.begin(), starts_.end(), score,
+        std::lower_bound(best_.begin(), best_.end(), score,
                          [](const Found& found, const Score& other) { return found.score < other; });
-    if (place != starts_.end() && place->score == score) return;  // most often the same program
-    if (place == starts_.end() && starts_.size() == kStartsMax) return;
-    starts_.insert(place, {timetable_.orders(), score});
-    if (starts_.size() > kStartsMax) starts_.pop_back();
+    if (place != best_.end() && place->score == score) return;  // most often the same program
+    best_.insert(place, {timetable_.orders(), score});
+    if (best_.size() > kBestMax) best_.pop_back();
   }
-
-  // One of the starts, kicked, then improved.
-  void polish() {
-    const size_t chosen = std::min(random_() % kStartsMax, random_() % kStartsMax);
-    timetable_.assign(starts_[std::min(chosen, starts_.size() - 1)].orders);
-    kick(timetable_, problem_, static_cast<int>(random_() % 6), budget_, random_);
-    if (random_() % 2 == 0) {
-      const std::vector<ListPolicy> policies = drain_policies();
-      const auto time = static_cast<Ticks>(random_() % (timetable_.score().makespan + 1));
-      rebuild_drain(time, policies[random_() % policies.size()]);
-    }
-    improve(timetable_, problem_, target_, kPatience, budget_, random_);
-    keep();
-  }
-
-  static constexpr int64_t kPatience = 2'000;
-  static constexpr int kJustifyRounds = 3;
 
   const Problem& problem_;
   Budget budget_;
   std::mt19937_64 random_;
   Timetable timetable_;
   Ticks target_;
-  int64_t blocks_kept_ = 0;
-  std::vector<Found> starts_;  // best first
+  std::vector<Found> best_;  // best first
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "plan/generation/internal/zero_bubble.h"
+#include "plan/generation/internal/list_schedule.h"
 
 #include <algorithm>
 #include <deque>
