@@ -33,8 +33,10 @@ class CpuOperators final : public Operators {
     cpu::rms_norm(context_, x, weight, epsilon, output, inverse_rms);
   }
   void rms_norm_backward(TensorView x, TensorView weight, TensorView inverse_rms, TensorView output_gradient,
-                         TensorView x_gradient, TensorView weight_gradient) override {
-    cpu::rms_norm_backward(context_, x, weight, inverse_rms, output_gradient, x_gradient, weight_gradient);
+                         TensorView x_gradient, TensorView weight_gradient, TensorView added,
+                         TensorView output) override {
+    cpu::rms_norm_backward(context_, x, weight, inverse_rms, output_gradient, x_gradient, weight_gradient,
+                           added, output);
   }
 
   void linear(TensorView x, TensorView weight, TensorView output) override {
@@ -47,6 +49,19 @@ class CpuOperators final : public Operators {
   void linear_weight_gradient(TensorView output_gradient, TensorView x, TensorView weight_gradient) override {
     cpu::linear_weight_gradient(context_, output_gradient, x, weight_gradient);
   }
+
+  void linear(TensorView x, const PackedWeight& weight, TensorView output, TensorView added) override {
+    cpu::linear(context_, x, weight, output, added);
+  }
+  void linear_input_gradient(TensorView output_gradient, const PackedWeight& weight,
+                             TensorView x_gradient) override {
+    cpu::linear_input_gradient(context_, output_gradient, weight, x_gradient);
+  }
+  void linear_weight_gradient(TensorView output_gradient, TensorView x,
+                              std::span<const TensorView> weight_gradients) override {
+    cpu::linear_weight_gradient(context_, output_gradient, x, weight_gradients);
+  }
+  void pack(TensorView weight, const PackedRows& packed) override { cpu::pack(context_, weight, packed); }
 
   void rope(TensorView x, int64_t sequence_length, int64_t head_size, double theta) override {
     cpu::rope(context_, rope_tables_.get(sequence_length, head_size, theta), x, sequence_length, head_size,
@@ -74,8 +89,8 @@ class CpuOperators final : public Operators {
     cpu::swiglu(context_, gate, up, output);
   }
   void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient, TensorView gate_gradient,
-                       TensorView up_gradient) override {
-    cpu::swiglu_backward(context_, gate, up, output_gradient, gate_gradient, up_gradient);
+                       TensorView up_gradient, TensorView output) override {
+    cpu::swiglu_backward(context_, gate, up, output_gradient, gate_gradient, up_gradient, output);
   }
 
   void dropout(TensorView x, double probability, uint64_t key, TensorView output) override {
@@ -92,10 +107,18 @@ class CpuOperators final : public Operators {
     cpu::head_loss_backward(context_, x, weight, targets, log_sum_exp, scale, x_gradient, weight_gradient);
   }
 
+  double head_loss(TensorView x, const PackedWeight& weight, TensorView targets) override {
+    return cpu::head_loss(context_, x, weight, targets);
+  }
+  double head_loss_and_gradients(TensorView x, const PackedWeight& weight, TensorView targets, double scale,
+                                 TensorView x_gradient, TensorView weight_gradient) override {
+    return cpu::head_loss_and_gradients(context_, x, weight, targets, scale, x_gradient, weight_gradient);
+  }
+
   double sum_of_squares(TensorView x) override { return cpu::sum_of_squares(context_, x); }
   void adamw(TensorView parameter, TensorView gradient, TensorView first_moment, TensorView second_moment,
-             const AdamWStep& step) override {
-    cpu::adamw(context_, parameter, gradient, first_moment, second_moment, step);
+             const AdamWStep& step, const PackedRows& packed) override {
+    cpu::adamw(context_, parameter, gradient, first_moment, second_moment, step, packed);
   }
   void fill(TensorView x, float value) override { cpu::fill(context_, x, value); }
   void copy(TensorView source, TensorView target) override { cpu::copy(context_, source, target); }

@@ -8,8 +8,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string>
 
 #include "kernels/device/compute_threads.h"
+#include "kernels/ops/packed_weight.h"
 #include "kernels/tensor/tensor.h"
 
 namespace penstock::kernels {
@@ -51,7 +54,8 @@ class Operators {
   // x_gradient [T, hidden] is written (not added to); weight_gradient [hidden] is added to.
   virtual void rms_norm_backward(TensorView x, TensorView weight, TensorView inverse_rms,
                                  TensorView output_gradient, TensorView x_gradient,
-                                 TensorView weight_gradient) = 0;
+                                 TensorView weight_gradient, TensorView added = {},
+                                 TensorView output = {}) = 0;
 
   // output = x weight^T.  x [T, in], weight [out, in], output [T, out].
   virtual void linear(TensorView x, TensorView weight, TensorView output) = 0;
@@ -62,6 +66,17 @@ class Operators {
   // weight_gradient += output_gradient^T x.
   virtual void linear_weight_gradient(TensorView output_gradient, TensorView x,
                                       TensorView weight_gradient) = 0;
+
+  // The same with packed weights; x, output and their gradients are of the weight's type.
+  // output = x weight^T, plus `added` [T, out] where there is one, rounded once.
+  virtual void linear(TensorView x, const PackedWeight& weight, TensorView output, TensorView added = {}) = 0;
+  virtual void linear_input_gradient(TensorView output_gradient, const PackedWeight& weight,
+                                     TensorView x_gradient) = 0;
+  // The output gradient's columns belong to the weights one after another, each of [its out, in] f32.
+  virtual void linear_weight_gradient(TensorView output_gradient, TensorView x,
+                                      std::span<const TensorView> weight_gradients) = 0;
+  // Renews rows of a packed weight from their master [rows, in] f32.
+  virtual void pack(TensorView weight, const PackedRows& packed) = 0;
 
   // Rotates [T, heads x head_size] in place by the position of each token in its sequence, as Hugging Face does
   // (halves, not pairs). The backward is the rotation by the negative angle.
@@ -85,7 +100,7 @@ class Operators {
   // output = silu(gate) * up, all [T, intermediate].
   virtual void swiglu(TensorView gate, TensorView up, TensorView output) = 0;
   virtual void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient,
-                               TensorView gate_gradient, TensorView up_gradient) = 0;
+                               TensorView gate_gradient, TensorView up_gradient, TensorView output = {}) = 0;
 
   // output = x / (1 - probability) where the key's mask keeps an element, 0 elsewhere; output may be x. Applied
   // to a gradient with the same key it is its own backward (dropout/contract.h).
@@ -99,15 +114,22 @@ class Operators {
   // Returns the sum in float64, added in token order. A token whose target is kNoTarget has no loss and no
   // gradient.
   virtual double head_loss(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp) = 0;
+  // The same with a packed weight, x of its type, and without anything saved: for evaluation.
+  virtual double head_loss(TensorView x, const PackedWeight& weight, TensorView targets) = 0;
+  // The same, and in the same pass the gradients of scale x the sum: x_gradient [T, hidden] of the type of x is
+  // written, weight_gradient [vocab, hidden] f32 added to. Logits are computed once.
+  virtual double head_loss_and_gradients(TensorView x, const PackedWeight& weight, TensorView targets,
+                                         double scale, TensorView x_gradient, TensorView weight_gradient) = 0;
   // Gradient of scale x that sum: x_gradient is written, weight_gradient added to.
   virtual void head_loss_backward(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp,
                                   double scale, TensorView x_gradient, TensorView weight_gradient) = 0;
 
   // Sum of squares in float64, in a fixed order that depends on the element count alone.
   virtual double sum_of_squares(TensorView x) = 0;
-  // One AdamW update with decoupled decay, all f32 of one shape.
+  // One AdamW update with decoupled decay, all f32 of one shape. The gradient becomes zero; rows of a packed weight
+  // are renewed.
   virtual void adamw(TensorView parameter, TensorView gradient, TensorView first_moment,
-                     TensorView second_moment, const AdamWStep& step) = 0;
+                     TensorView second_moment, const AdamWStep& step, const PackedRows& packed = {}) = 0;
   virtual void fill(TensorView x, float value) = 0;
   virtual void copy(TensorView source, TensorView target) = 0;
 };

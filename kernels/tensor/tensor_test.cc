@@ -32,6 +32,19 @@ TEST(TensorView, rows_are_a_view_into_the_same_memory) {
   EXPECT_EQ(TensorView(values.data(), DataType::Float32, {0, 3}).rows(0, 0).elements(), 0);
 }
 
+TEST(TensorView, columns_are_a_view_whose_rows_stand_apart) {
+  std::vector<float> values(12);
+  const TensorView view(values.data(), DataType::Float32, {4, 3});
+  EXPECT_TRUE(view.dense());
+  const TensorView last = view.columns(1, 2);
+  EXPECT_EQ(last.f32(), values.data() + 1);
+  EXPECT_EQ(last.size(1), 2);
+  EXPECT_EQ(last.row_stride(), 3);
+  EXPECT_FALSE(last.dense());
+  EXPECT_EQ(last.rows(2, 1).f32(), values.data() + 7);
+  EXPECT_TRUE(view.columns(0, 3).dense());
+}
+
 TEST(TensorViewDeathTest, wrong_use_stops_the_process) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   std::vector<float> values(12);

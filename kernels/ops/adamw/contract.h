@@ -5,7 +5,8 @@
 //   v = beta2 v + (1 - beta2) g^2
 //   parameter = parameter (1 - lr decay) - lr / (1 - beta1^k) x m / (sqrt(v) / sqrt(1 - beta2^k) + epsilon)
 //
-// The scalars are formed in float64 and rounded once; the elements are float32.
+// The scalars are formed in float64 and rounded once; the elements are float32. While the parameter is still in
+// the cache the gradient becomes zero, for the next step to add to, and a packed copy of the parameter is renewed.
 #pragma once
 
 #include "kernels/ops/expect.h"
@@ -15,6 +16,7 @@ namespace penstock::kernels::cpu {
 
 class Context;
 void adamw(Context& context, TensorView parameter, TensorView gradient, TensorView first_moment,
-           TensorView second_moment, const AdamWStep& step);
+           TensorView second_moment, const AdamWStep& step, const PackedRows& packed);
+void pack(Context& context, TensorView weight, const PackedRows& packed);
 
 }  // namespace penstock::kernels::cpu

@@ -1,14 +1,17 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/ops/adamw/contract.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/lanes.h"
+#include "kernels/ops/cpu/packing.h"
 #include "kernels/ops/cpu/partition.h"
 
 namespace penstock::kernels::cpu {
 namespace {
 
 constexpr int64_t kElements = 16384;
+constexpr int64_t kRows = 32;  // of a packed parameter: whole groups where it begins on one
 
 // base^exponent by squaring: the same bits with every mathematics library.
 double power(double base, int64_t exponent) {
@@ -34,33 +37,73 @@ struct Coefficients {
   float scale, keep_first, add_first, keep_second, add_second, keep_parameter, rate, root_scale, epsilon;
 };
 
+struct Elements {
+  float* parameter;
+  float* gradient;
+  float* first_moment;
+  float* second_moment;
+};
+
+PENSTOCK_INLINE inline void update(const Elements& at, int64_t count, const Coefficients& c) {
+  for_each_lanes(count, [&](const auto& lanes, int64_t i) PENSTOCK_INLINE {
+    const Lanes g = lanes.load(at.gradient + i) * c.scale;
+    const Lanes m = lanes.load(at.first_moment + i) * c.keep_first + g * c.add_first;
+    const Lanes v = lanes.load(at.second_moment + i) * c.keep_second + g * g * c.add_second;
+    const Lanes root = square_root(v) * c.root_scale + c.epsilon;
+    lanes.store(at.first_moment + i, m);
+    lanes.store(at.second_moment + i, v);
+    lanes.store(at.parameter + i, lanes.load(at.parameter + i) * c.keep_parameter - m / root * c.rate);
+    lanes.store(at.gradient + i, Lanes{});
+  });
+}
+
+// Rows of a piece: a parameter that is packed is cut between groups of rows.
+Partition rows_of_pieces(const TensorView& parameter, const PackedRows& packed) {
+  if (packed.weight.data == nullptr) return {parameter.elements(), kElements};
+  return {parameter.size(0), std::max<int64_t>(kElements / parameter.size(1) / kRows, 1) * kRows};
+}
+
+void check_packed(const TensorView& parameter, const PackedRows& packed) {
+  if (packed.weight.data == nullptr) return;
+  PENSTOCK_CHECK(parameter.rank() == 2 && parameter.size(1) == packed.weight.in &&
+                     packed.first_row + parameter.size(0) <= packed.weight.out,
+                 "a parameter of {} elements packed from row {} of [{}, {}]", parameter.elements(),
+                 packed.first_row, packed.weight.out, packed.weight.in);
+}
+
 }  // namespace
 
 void adamw(Context& context, TensorView parameter, TensorView gradient, TensorView first_moment,
-           TensorView second_moment, const AdamWStep& step) {
+           TensorView second_moment, const AdamWStep& step, const PackedRows& packed) {
   PENSTOCK_CHECK(step.step >= 1, "step {} of AdamW, which counts from 1", step.step);
   for (const TensorView& each : {gradient, first_moment, second_moment}) {
     expect_elements(each, parameter.elements(), "tensor of adamw");
   }
+  check_packed(parameter, packed);
   const Coefficients c(step);
-  const Partition partition{parameter.elements(), kElements};
+  const Partition partition = rows_of_pieces(parameter, packed);
+  const int64_t row = parameter.elements() / std::max<int64_t>(partition.total, 1);
   context.parallel_for(partition.pieces(), [&](int64_t piece) {
+    const int64_t begin = partition.begin(piece);
+    const int64_t rows = partition.length(piece);
+    const int64_t offset = begin * row;
     vectorised([&]() PENSTOCK_INLINE {
-      const int64_t begin = partition.begin(piece);
-      float* parameters = parameter.f32() + begin;
-      const float* gradients = gradient.f32() + begin;
-      float* firsts = first_moment.f32() + begin;
-      float* seconds = second_moment.f32() + begin;
-      for_each_lanes(partition.length(piece), [&](const auto& lanes, int64_t i) PENSTOCK_INLINE {
-        const Lanes g = lanes.load(gradients + i) * c.scale;
-        const Lanes m = lanes.load(firsts + i) * c.keep_first + g * c.add_first;
-        const Lanes v = lanes.load(seconds + i) * c.keep_second + g * g * c.add_second;
-        const Lanes root = square_root(v) * c.root_scale + c.epsilon;
-        lanes.store(firsts + i, m);
-        lanes.store(seconds + i, v);
-        lanes.store(parameters + i, lanes.load(parameters + i) * c.keep_parameter - m / root * c.rate);
-      });
+      update({parameter.f32() + offset, gradient.f32() + offset, first_moment.f32() + offset,
+              second_moment.f32() + offset},
+             rows * row, c);
     });
+    if (packed.weight.data == nullptr) return;
+    pack_weight_rows(parameter.f32() + offset, packed.first_row + begin, rows, packed.weight);
+  });
+}
+
+void pack(Context& context, TensorView weight, const PackedRows& packed) {
+  check_packed(weight, packed);
+  const Partition partition = rows_of_pieces(weight, packed);
+  context.parallel_for(partition.pieces(), [&](int64_t piece) {
+    const int64_t begin = partition.begin(piece);
+    pack_weight_rows(weight.f32() + begin * packed.weight.in, packed.first_row + begin,
+                     partition.length(piece), packed.weight);
   });
 }
 

@@ -26,5 +26,15 @@ TEST(Add, sums_into_a_third_tensor_or_into_one_of_the_two) {
   }
 }
 
+TEST(Add, bfloat16_is_added_in_float32_and_rounded_once) {
+  Rig rig;
+  Random random(810);
+  Floats a = random.normal(1003), b = random.normal(1003);
+  Halves narrow_a(a), narrow_b(b), sum(1003);
+  rig->add(narrow_a.view({1003}), narrow_b.view({1003}), sum.view({1003}));
+  const Floats y = sum.widened();
+  for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], rounded_to_bfloat16(a[i] + b[i]));
+}
+
 }  // namespace
 }  // namespace penstock::kernels::testing

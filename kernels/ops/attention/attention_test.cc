@@ -121,6 +121,49 @@ TEST(Attention, gradients_are_those_of_the_reference) {
   }
 }
 
+TEST(Attention, bfloat16_columns_of_one_matrix_are_those_of_the_reference) {
+  // Query, key and value are the columns of one product's output, and so are their gradients.
+  Rig rig;
+  const AttentionShape shape{2, 97, 6, 2, 16};
+  Case c(shape, 90);
+  const int64_t wide = (6 + 2 + 2) * 16;
+  Floats together(c.tokens * wide);
+  const auto place = [&](Floats& values, int64_t first, int64_t width) {
+    Halves rounds(values);
+    for (int64_t t = 0; t < c.tokens; ++t)
+      std::copy_n(&values[t * width], width, &together[t * wide + first]);
+  };
+  place(c.q, 0, 96);
+  place(c.k, 96, 32);
+  place(c.v, 128, 32);
+  Halves in(together), gradients(c.tokens * wide), y(c.tokens * 96), dy(c.dy);
+  const auto columns = [&](Halves& of, int64_t first, int64_t width) {
+    return of.view({c.tokens, wide}).columns(first, width);
+  };
+  const TensorView sums = view(c.log_sum_exp, {2 * 6 * 97});
+  rig->attention(shape, columns(in, 0, 96), columns(in, 96, 32), columns(in, 128, 32), y.view({c.tokens, 96}),
+                 sums);
+  rig->attention_backward(shape, columns(in, 0, 96), columns(in, 96, 32), columns(in, 128, 32),
+                          y.view({c.tokens, 96}), sums, dy.view({c.tokens, 96}), columns(gradients, 0, 96),
+                          columns(gradients, 96, 32), columns(gradients, 128, 32));
+  Doubles q = widen(c.q), k = widen(c.k), v = widen(c.v);
+  const Reference expected = reference(shape, q, k, v);
+  expect_close(y.widened(), expected.output, 2 * kHalfUlp, "output");
+  expect_close(c.log_sum_exp, expected.log_sum_exp, 1e-5, "log_sum_exp");  // of float32 scores
+  const Floats all = gradients.widened();
+  const auto part = [&](int64_t first, int64_t width) {
+    Floats values;
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      values.insert(values.end(), &all[t * wide + first], &all[t * wide + first] + width);
+    }
+    return values;
+  };
+  const auto loss = [&] { return dot(reference(shape, q, k, v).output, c.dy); };
+  expect_gradient(loss, q, part(0, 96), "query_gradient", 4 * kHalfUlp);
+  expect_gradient(loss, k, part(96, 32), "key_gradient", 4 * kHalfUlp);
+  expect_gradient(loss, v, part(128, 32), "value_gradient", 4 * kHalfUlp);
+}
+
 // Documents of 1 to 40 tokens, so that they begin off the edges of registers and tiles.
 std::vector<int32_t> random_documents(const AttentionShape& shape, uint32_t seed) {
   Random random(seed);

@@ -11,7 +11,8 @@
 // Source: Dao et al., FlashAttention (2022): probabilities are computed again from log_sum_exp. Scores exist
 // for a tile of queries at a time, never for all. Order: one piece is one (sequence, key/value head); in it
 // the tiles of queries are taken in order, each with all the query heads of the group, so that dk and dv are
-// sums in a fixed order. A document start outside 0 .. i stops the process: the data reader has made them.
+// sums in a fixed order. With bfloat16 the scores, their softmax and all sums are float32; p and ds are rounded
+// for the products that read them. A document start outside 0 .. i stops the process: the data reader has made them.
 #pragma once
 
 #include "kernels/ops/expect.h"
@@ -19,14 +20,14 @@
 
 namespace penstock::kernels {
 
-// query (output, their gradients) [T, query_heads x head_size], key (value) [T, key_value_heads x head_size],
-// log_sum_exp [sequences, query_heads, sequence_length].
+// query (output, their gradients) [T, query_heads x head_size], key (value) [T, key_value_heads x head_size], each
+// perhaps some columns of a wider matrix, all of one type; log_sum_exp [sequences, query_heads, sequence_length].
 inline void expect_attention(const AttentionShape& shape, const TensorView& query, const TensorView& key) {
   PENSTOCK_CHECK(shape.key_value_heads > 0 && shape.query_heads % shape.key_value_heads == 0,
                  "{} query heads over {} key/value heads", shape.query_heads, shape.key_value_heads);
   const int64_t tokens = shape.sequences * shape.sequence_length;
-  expect_matrix(query, tokens, shape.query_heads * shape.head_size, "query");
-  expect_matrix(key, tokens, shape.key_value_heads * shape.head_size, "key or value");
+  expect_columns(query, tokens, shape.query_heads * shape.head_size, "query", query.type());
+  expect_columns(key, tokens, shape.key_value_heads * shape.head_size, "key or value", query.type());
 }
 
 // [T] i32, each at most its token's own position; or empty.

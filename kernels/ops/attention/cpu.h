@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/ops/cpu/context.h"
+#include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/partition.h"
 #include "kernels/ops/operators.h"
@@ -15,8 +16,9 @@ namespace penstock::kernels::cpu {
 
 // One (sequence, key/value head) and the tiles of its queries.
 struct AttentionPlan {
-  explicit AttentionPlan(const AttentionShape& of)
+  AttentionPlan(const AttentionShape& of, DataType of_operands)
       : shape(of),
+        type(of_operands),
         group(of.query_heads / of.key_value_heads),
         tiles{of.sequence_length, std::clamp<int64_t>(128 / group / 16 * 16, 16, 64)},
         scale(1.0f / std::sqrt(static_cast<float>(of.head_size))) {}
@@ -34,9 +36,29 @@ struct AttentionPlan {
   static int64_t whole_lanes(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
   AttentionShape shape;
+  DataType type;
   int64_t group;    // query heads of one key/value head
   Partition tiles;  // of query positions; a tile's rows are group x positions, head after head
   float scale;
+};
+
+// Which query a row of a tile is: `position` in its sequence, of the group's head `member`.
+struct TileRow {
+  TileRow(const AttentionPlan& plan, int64_t tile, int64_t row)
+      : member(row / plan.tiles.length(tile)),
+        position(plan.tiles.begin(tile) + row % plan.tiles.length(tile)) {}
+
+  int64_t member;
+  int64_t position;
+};
+
+// Rows of a tensor [T, heads x head_size].
+template <typename Element>
+struct HeadRows {
+  HeadRows(const TensorView& view) : first(data<Element>(view)), stride(view.row_stride()) {}
+
+  Element* first;
+  int64_t stride;
 };
 
 // The place of one (sequence, key/value head).
@@ -44,19 +66,17 @@ struct AttentionPiece {
   AttentionPiece(const AttentionPlan& plan, int64_t piece)
       : sequence(piece / plan.shape.key_value_heads), head(piece % plan.shape.key_value_heads) {}
 
-  int64_t key_offset(const AttentionPlan& plan) const {
-    return sequence * plan.shape.sequence_length * key_stride(plan) + head * plan.shape.head_size;
+  // Of the first key or value.
+  template <typename Element>
+  Element* keys(const AttentionPlan& plan, const HeadRows<Element>& rows) const {
+    return rows.first + sequence * plan.shape.sequence_length * rows.stride + head * plan.shape.head_size;
   }
-  static int64_t key_stride(const AttentionPlan& plan) {
-    return plan.shape.key_value_heads * plan.shape.head_size;
-  }
-
-  int64_t query_offset(const AttentionPlan& plan, int64_t member, int64_t position) const {
-    return (sequence * plan.shape.sequence_length + position) * query_stride(plan) +
+  // Of the query (or output) at `position` of a head of the group.
+  template <typename Element>
+  Element* query(const AttentionPlan& plan, const HeadRows<Element>& rows, int64_t member,
+                 int64_t position) const {
+    return rows.first + (sequence * plan.shape.sequence_length + position) * rows.stride +
            (head * plan.group + member) * plan.shape.head_size;
-  }
-  static int64_t query_stride(const AttentionPlan& plan) {
-    return plan.shape.query_heads * plan.shape.head_size;
   }
 
   // Into log_sum_exp [sequences, query_heads, sequence_length].
@@ -94,49 +114,48 @@ PENSTOCK_INLINE inline void hide_scores(float* scores, const Visible& keys) {
   store(scores + first, last_lanes(load(scores + first), kLanes - (keys.begin - first), -INFINITY));
 }
 // Zeros the registers of a row that hold no visible key.
-PENSTOCK_INLINE inline void zero_hidden(float* row, const Visible& keys, int64_t all) {
+template <typename Element>
+PENSTOCK_INLINE inline void zero_hidden(Element* row, const Visible& keys, int64_t all) {
   for (int64_t j = 0; j < keys.first(); j += kLanes) store(row + j, Lanes{});
   for (int64_t j = keys.last() + kLanes; j < all; j += kLanes) store(row + j, Lanes{});
 }
 
-inline void gather_rows(const float* from, int64_t stride, int64_t rows, int64_t width, float* dense) {
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(dense + r * width, from + r * stride, width * sizeof(float));
+// The rows of one head, dense [all keys, head_size]; those past the sequence are zeros.
+template <typename Element>
+void gather_keys(const AttentionPlan& plan, const AttentionPiece& piece, const HeadRows<Element>& rows,
+                 Element* dense) {
+  const Element* from = piece.keys(plan, rows);
+  const int64_t width = plan.shape.head_size;
+  const int64_t keys = plan.shape.sequence_length;
+  for (int64_t r = 0; r < keys; ++r) {
+    std::memcpy(dense + r * width, from + r * rows.stride, static_cast<size_t>(width) * sizeof(Element));
+  }
+  std::memset(dense + keys * width, 0,
+              static_cast<size_t>((plan.all_keys() - keys) * width) * sizeof(Element));
 }
-inline void scatter_rows(const float* dense, int64_t rows, int64_t width, float* to, int64_t stride) {
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * stride, dense + r * width, width * sizeof(float));
-}
-
-inline void gather_keys(const AttentionPlan& plan, const AttentionPiece& piece, const float* from,
-                        float* dense) {
-  gather_rows(from + piece.key_offset(plan), AttentionPiece::key_stride(plan), plan.shape.sequence_length,
-              plan.shape.head_size, dense);
-  const int64_t elements = plan.shape.sequence_length * plan.shape.head_size;
-  std::memset(dense + elements, 0,
-              static_cast<size_t>(plan.all_keys() * plan.shape.head_size - elements) * sizeof(float));
-}
-inline void scatter_keys(const AttentionPlan& plan, const AttentionPiece& piece, const float* dense,
-                         float* to) {
-  scatter_rows(dense, plan.shape.sequence_length, plan.shape.head_size, to + piece.key_offset(plan),
-               AttentionPiece::key_stride(plan));
+template <typename Element>
+void scatter_keys(const AttentionPlan& plan, const AttentionPiece& piece, const float* dense,
+                  const HeadRows<Element>& rows) {
+  Element* to = piece.keys(plan, rows);
+  const int64_t width = plan.shape.head_size;
+  vectorised([&]() PENSTOCK_INLINE {
+    for (int64_t r = 0; r < plan.shape.sequence_length; ++r) {
+      for_each_lanes(width, [&](const auto& lanes, int64_t i) PENSTOCK_INLINE {
+        lanes.store(to + r * rows.stride + i, lanes.load(dense + r * width + i));
+      });
+    }
+  });
 }
 
 // The rows of a tile, head of the group after head.
-inline void gather_tile(const AttentionPlan& plan, const AttentionPiece& piece, int64_t tile,
-                        const float* from, float* dense) {
-  const int64_t rows = plan.tiles.length(tile);
-  for (int64_t member = 0; member < plan.group; ++member) {
-    gather_rows(from + piece.query_offset(plan, member, plan.tiles.begin(tile)),
-                AttentionPiece::query_stride(plan), rows, plan.shape.head_size,
-                dense + member * rows * plan.shape.head_size);
-  }
-}
-inline void scatter_tile(const AttentionPlan& plan, const AttentionPiece& piece, int64_t tile,
-                         const float* dense, float* to) {
-  const int64_t rows = plan.tiles.length(tile);
-  for (int64_t member = 0; member < plan.group; ++member) {
-    scatter_rows(dense + member * rows * plan.shape.head_size, rows, plan.shape.head_size,
-                 to + piece.query_offset(plan, member, plan.tiles.begin(tile)),
-                 AttentionPiece::query_stride(plan));
+template <typename Element>
+void gather_tile(const AttentionPlan& plan, const AttentionPiece& piece, int64_t tile,
+                 const HeadRows<Element>& rows, Element* dense) {
+  const int64_t width = plan.shape.head_size;
+  for (int64_t row = 0; row < plan.tile_rows(tile); ++row) {
+    const TileRow at(plan, tile, row);
+    std::memcpy(dense + row * width, piece.query(plan, rows, at.member, at.position),
+                static_cast<size_t>(width) * sizeof(Element));
   }
 }
 
@@ -145,11 +164,15 @@ inline ProductShape scores_product(const AttentionPlan& plan, int64_t tile) {
   return {.rows = plan.tile_rows(tile),
           .columns = plan.keys(tile),
           .inner = plan.shape.head_size,
-          .right = Operand::Transposed};
+          .right = Operand::Transposed,
+          .type = plan.type};
 }
 // [tile rows, keys] x [keys, head_size] -> [tile rows, head_size]
 inline ProductShape over_keys_product(const AttentionPlan& plan, int64_t tile) {
-  return {.rows = plan.tile_rows(tile), .columns = plan.shape.head_size, .inner = plan.keys(tile)};
+  return {.rows = plan.tile_rows(tile),
+          .columns = plan.shape.head_size,
+          .inner = plan.keys(tile),
+          .type = plan.type};
 }
 // [tile rows, keys]^T x [tile rows, head_size] added to [keys, head_size]
 inline ProductShape over_queries_product(const AttentionPlan& plan, int64_t tile) {
@@ -157,7 +180,8 @@ inline ProductShape over_queries_product(const AttentionPlan& plan, int64_t tile
           .columns = plan.shape.head_size,
           .inner = plan.tile_rows(tile),
           .left = Operand::Transposed,
-          .result = Result::Added};
+          .result = Result::Added,
+          .type = plan.type};
 }
 
 }  // namespace penstock::kernels::cpu

@@ -5,6 +5,7 @@
 // made_product() and MatrixProduct::run for the pieces of a parallel_for.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <vector>
@@ -28,9 +29,11 @@ class Scratch {
 // Gives out places in one scratch block, each on a cache line of its own.
 class ScratchLayout {
  public:
-  int64_t add(int64_t floats) {
+  // Offset in floats of a place for `count` elements.
+  template <typename Element = float>
+  int64_t add(int64_t count) {
     const int64_t offset = floats_;
-    floats_ += (floats + 15) / 16 * 16;
+    floats_ += (count * static_cast<int64_t>(sizeof(Element)) + 63) / 64 * 16;
     return offset;
   }
   int64_t floats() const { return floats_; }
@@ -38,6 +41,9 @@ class ScratchLayout {
  private:
   int64_t floats_ = 0;
 };
+
+// Scratch that all threads share, by what it holds: an operation may call another one.
+enum class Shared : uint8_t { Sums, PackedRows, Logits };
 
 class Context {
  public:
@@ -50,8 +56,9 @@ class Context {
     threads_.parallel_for(pieces, piece);
   }
 
-  // Scratch that all threads share.
-  float* reserve_shared(int64_t floats) { return shared_.reserve(floats); }
+  float* reserve_shared(int64_t floats, Shared use = Shared::Sums) {
+    return shared_[static_cast<size_t>(use)].reserve(floats);
+  }
   // The same for every thread; a piece finds its own with thread_scratch().
   void reserve_per_thread(int64_t floats);
   float* thread_scratch() { return per_thread_[ComputeThreads::current_thread()].data(); }
@@ -63,7 +70,7 @@ class Context {
 
  private:
   ComputeThreads& threads_;
-  Scratch shared_;
+  std::array<Scratch, 3> shared_;  // by Shared
   std::vector<Scratch> per_thread_;
   MatrixProductThreads product_threads_;
   std::map<ProductShape, std::unique_ptr<MatrixProduct>> products_;

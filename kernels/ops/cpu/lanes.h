@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/tensor/bfloat16.h"
+
 #define PENSTOCK_INLINE __attribute__((always_inline))
 
 // Vectors are passed by reference and every function that returns one is inlined: no calling convention is
@@ -24,10 +26,13 @@ constexpr int64_t kLanes = 16;
 
 typedef float Lanes __attribute__((vector_size(64)));
 typedef int32_t IntLanes __attribute__((vector_size(64)));
+typedef uint32_t BitLanes __attribute__((vector_size(64)));
+typedef uint16_t ShortLanes __attribute__((vector_size(32)));
 typedef float HalfLanes __attribute__((vector_size(32)));
 typedef float QuarterLanes __attribute__((vector_size(16)));
 typedef double DoubleLanes __attribute__((vector_size(64)));  // eight
 typedef float UnalignedLanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint16_t UnalignedShortLanes __attribute__((vector_size(32), aligned(2), may_alias));
 
 PENSTOCK_INLINE inline Lanes broadcast(float value) {
   return Lanes{} + value;
@@ -39,11 +44,36 @@ PENSTOCK_INLINE inline void store(float* to, const Lanes& value) {
   *reinterpret_cast<UnalignedLanes*>(to) = value;
 }
 
+PENSTOCK_INLINE inline Lanes widen(const ShortLanes& x) {
+  return reinterpret_cast<Lanes>(__builtin_convertvector(x, BitLanes) << 16);
+}
+// As to_bfloat16().
+PENSTOCK_INLINE inline ShortLanes narrow(const Lanes& x) {
+  const BitLanes bits = reinterpret_cast<BitLanes>(x);
+  const BitLanes rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+  return __builtin_convertvector((x == x ? rounded : bits | 0x400000u) >> 16, ShortLanes);
+}
+PENSTOCK_INLINE inline ShortLanes load_narrow(const BFloat16* from) {
+  return *reinterpret_cast<const UnalignedShortLanes*>(from);  // by value: a reference would claim alignment
+}
+PENSTOCK_INLINE inline Lanes load(const BFloat16* from) {
+  return widen(load_narrow(from));
+}
+PENSTOCK_INLINE inline void store(BFloat16* to, const Lanes& value) {
+  *reinterpret_cast<UnalignedShortLanes*>(to) = narrow(value);
+}
+
 // Access to sixteen elements, or to the last few of a row: missing ones read as `missing` and are not
 // written.
 struct WholeLanes {
-  PENSTOCK_INLINE Lanes load(const float* from, float = 0) const { return cpu::load(from); }
-  PENSTOCK_INLINE void store(float* to, const Lanes& value) const { cpu::store(to, value); }
+  template <typename Element>
+  PENSTOCK_INLINE Lanes load(const Element* from, float = 0) const {
+    return cpu::load(from);
+  }
+  template <typename Element>
+  PENSTOCK_INLINE void store(Element* to, const Lanes& value) const {
+    cpu::store(to, value);
+  }
 };
 struct PartLanes {
   int64_t count;
@@ -52,8 +82,17 @@ struct PartLanes {
     std::memcpy(&value, from, static_cast<size_t>(count) * sizeof(float));
     return value;
   }
+  PENSTOCK_INLINE Lanes load(const BFloat16* from, float missing = 0) const {
+    ShortLanes value = narrow(broadcast(missing));
+    std::memcpy(&value, from, static_cast<size_t>(count) * sizeof(BFloat16));
+    return widen(value);
+  }
   PENSTOCK_INLINE void store(float* to, const Lanes& value) const {
     std::memcpy(to, &value, static_cast<size_t>(count) * sizeof(float));
+  }
+  PENSTOCK_INLINE void store(BFloat16* to, const Lanes& value) const {
+    const ShortLanes narrowed = narrow(value);
+    std::memcpy(to, &narrowed, static_cast<size_t>(count) * sizeof(BFloat16));
   }
 };
 
@@ -79,7 +118,8 @@ PENSTOCK_INLINE inline double sum(const DoubleLanes& x) {
 }
 
 // Sum of a[i] b[i] in four interleaved sums, which hide the latency of the additions.
-PENSTOCK_INLINE inline float dot(const float* a, const float* b, int64_t count) {
+template <typename Left, typename Right>
+PENSTOCK_INLINE inline float dot(const Left* a, const Right* b, int64_t count) {
   Lanes sums[4] = {};
   int64_t i = 0;
   for (; i + 4 * kLanes <= count; i += 4 * kLanes) {

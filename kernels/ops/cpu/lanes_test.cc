@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -66,6 +67,38 @@ TEST(Lanes, every_instruction_set_gives_the_same_bits) {
   if (instruction_set() >= InstructionSet::Avx2) {
     EXPECT_TRUE(same(run([](const auto& body) { run_with_avx2(body); })));
   }
+}
+
+std::vector<BFloat16> narrowed(const std::vector<float>& x) {
+  std::vector<BFloat16> y(x.size());
+  vectorised([&]() PENSTOCK_INLINE {
+    for_each_lanes(static_cast<int64_t>(x.size()), [&](const auto& lanes, int64_t i) PENSTOCK_INLINE {
+      lanes.store(y.data() + i, lanes.load(x.data() + i));
+    });
+  });
+  return y;
+}
+
+TEST(Lanes, bfloat16_is_rounded_as_one_value_is) {
+  // Every upper half, with lower halves below, at and above the middle.
+  std::vector<float> x;
+  for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+    for (uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      x.push_back(std::bit_cast<float>(upper << 16 | lower));
+    }
+  }
+  x.resize(x.size() - 5);  // the last lanes are part of a register
+  const std::vector<BFloat16> y = narrowed(x);
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], to_bfloat16(x[i])) << x[i];
+}
+
+TEST(Lanes, bfloat16_is_widened_and_missing_values_are_filled_in) {
+  const std::vector<float> x = {1, -2, 0.5f, INFINITY, 3};
+  const std::vector<BFloat16> narrow = narrowed(x);
+  float wide[kLanes];
+  store(wide, PartLanes{5}.load(narrow.data(), -INFINITY));
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(wide[i], x[i]);
+  for (size_t i = x.size(); i < kLanes; ++i) EXPECT_EQ(wide[i], -INFINITY);
 }
 
 }  // namespace

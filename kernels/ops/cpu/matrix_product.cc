@@ -7,20 +7,37 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "kernels/device/compute_threads.h"
+#include "kernels/ops/cpu/lanes.h"
 
 namespace penstock::kernels::cpu {
 namespace {
 
-dnnl::memory::desc describe(int64_t rows, int64_t columns, Operand operand) {
-  using Tag = dnnl::memory::format_tag;
-  return {{rows, columns}, dnnl::memory::data_type::f32, operand == Operand::Plain ? Tag::ab : Tag::ba};
+using Tag = dnnl::memory::format_tag;
+
+Tag tag(Operand operand, DataType type) {
+  switch (operand) {
+    case Operand::Plain:
+      return Tag::ab;
+    case Operand::Transposed:
+      return Tag::ba;
+    case Operand::Packed:
+      return type == DataType::BFloat16 ? Tag::BA16a64b2a : Tag::BA16a64b;
+  }
+  return Tag::undef;
+}
+
+dnnl::memory::desc describe(int64_t rows, int64_t columns, DataType type, Operand operand = Operand::Plain) {
+  const auto element =
+      type == DataType::BFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  return {{rows, columns}, element, tag(operand, type)};
 }
 
 std::string name(const ProductShape& shape) {
-  return fmt::format("[{}, {}]{} x [{}, {}]{}{}", shape.rows, shape.inner,
-                     shape.left == Operand::Transposed ? " transposed" : "", shape.inner, shape.columns,
-                     shape.right == Operand::Transposed ? " transposed" : "",
-                     shape.result == Result::Added ? ", added" : "");
+  constexpr const char* kOperand[] = {"", " transposed", " packed"};
+  return fmt::format("[{}, {}]{} x [{}, {}]{}{}{}", shape.rows, shape.inner,
+                     kOperand[static_cast<int>(shape.left)], shape.inner, shape.columns,
+                     kOperand[static_cast<int>(shape.right)], shape.result == Result::Added ? ", added" : "",
+                     shape.type == DataType::BFloat16 ? " of bfloat16" : "");
 }
 
 dnnl::matmul::primitive_desc make_product(const ProductShape& shape, const dnnl::engine& engine) {
@@ -31,9 +48,9 @@ dnnl::matmul::primitive_desc make_product(const ProductShape& shape, const dnnl:
     add_to_output.append_sum(1.0f);
     attributes.set_post_ops(add_to_output);
   }
-  const dnnl::matmul::desc description(describe(shape.rows, shape.inner, shape.left),
-                                       describe(shape.inner, shape.columns, shape.right),
-                                       describe(shape.rows, shape.columns, Operand::Plain));
+  const dnnl::matmul::desc description(describe(shape.rows, shape.inner, shape.type, shape.left),
+                                       describe(shape.inner, shape.columns, shape.type, shape.right),
+                                       describe(shape.rows, shape.columns, shape.output_type));
   return {description, attributes, engine};
 }
 
@@ -75,28 +92,59 @@ void note_kernel(const ProductShape& shape, const std::string& kernel) {
                name(shape), kernel);
 }
 
+void grow(std::vector<Slab>& slabs, int64_t bytes) {
+  for (Slab& slab : slabs) {
+    if (bytes <= slab.bytes()) continue;
+    slab = Slab();
+    StatusOr<Slab> grown = Slab::allocate(bytes, "scratch memory of a matrix product");
+    if (!grown.ok()) throw std::runtime_error(message(grown.status()));
+    slab = *std::move(grown);
+  }
+}
+
+void widen_all(const void* from, int64_t count, float* to) {
+  const auto* narrow = static_cast<const BFloat16*>(from);
+  vectorised([&]() PENSTOCK_INLINE {
+    for_each_lanes(count, [&](const auto& lanes, int64_t i)
+                              PENSTOCK_INLINE { lanes.store(to + i, lanes.load(narrow + i)); });
+  });
+}
+void round_all(const float* from, int64_t count, void* to) {
+  auto* narrow = static_cast<BFloat16*>(to);
+  vectorised([&]() PENSTOCK_INLINE {
+    for_each_lanes(count, [&](const auto& lanes, int64_t i)
+                              PENSTOCK_INLINE { lanes.store(narrow + i, lanes.load(from + i)); });
+  });
+}
+
 }  // namespace
 
 MatrixProductThreads::MatrixProductThreads(int threads)
-    : engine_(dnnl::engine::kind::cpu, 0), scratch_(threads) {
+    : engine_(dnnl::engine::kind::cpu, 0), scratch_(threads), wide_(threads) {
   for (int i = 0; i < threads; ++i) streams_.emplace_back(engine_);
 }
 
 void MatrixProductThreads::reserve_scratch(int64_t bytes) {
-  for (Slab& scratch : scratch_) {
-    if (bytes <= scratch.bytes()) continue;
-    scratch = Slab();
-    StatusOr<Slab> grown = Slab::allocate(bytes, "scratch memory of a matrix product");
-    if (!grown.ok()) throw std::runtime_error(message(grown.status()));
-    scratch = *std::move(grown);
-  }
+  grow(scratch_, bytes);
+}
+void MatrixProductThreads::reserve_wide(int64_t floats) {
+  grow(wide_, floats * static_cast<int64_t>(sizeof(float)));
 }
 
-MatrixProduct::MatrixProduct(const ProductShape& shape, MatrixProductThreads& threads) : threads_(threads) {
+MatrixProduct::MatrixProduct(const ProductShape& shape, MatrixProductThreads& threads)
+    : threads_(threads),
+      shape_(shape),
+      widened_(shape.type == DataType::BFloat16 && !has_packed_products(shape.type)) {
+  PENSTOCK_CHECK(shape.right != Operand::Packed || has_packed_products(shape.type), "{}", name(shape));
   use_one_openmp_thread();  // oneDNN fixes the thread count of a kernel here
+  ProductShape made = shape;
+  if (widened_) {
+    made.type = made.output_type = DataType::Float32;
+    threads.reserve_wide(shape.rows * shape.inner + shape.inner * shape.columns + shape.rows * shape.columns);
+  }
   dnnl::matmul::primitive_desc description;
   try {
-    description = make_product(shape, threads.engine());
+    description = make_product(made, threads.engine());
     product_ = dnnl::matmul(description);
   } catch (const dnnl::error& problem) {
     throw std::runtime_error(
@@ -113,12 +161,29 @@ MatrixProduct::MatrixProduct(const ProductShape& shape, MatrixProductThreads& th
   }
 }
 
+void MatrixProduct::run(const void* left, const void* right, void* output) {
+  return widened_ ? run_widened(left, right, output) : execute(left, right, output);
+}
+
+void MatrixProduct::run_widened(const void* left, const void* right, void* output) {
+  float* const wide_left = threads_.wide(ComputeThreads::current_thread());
+  float* const wide_right = wide_left + shape_.rows * shape_.inner;
+  float* const wide_output = wide_right + shape_.inner * shape_.columns;
+  const int64_t results = shape_.rows * shape_.columns;
+  widen_all(left, shape_.rows * shape_.inner, wide_left);
+  widen_all(right, shape_.inner * shape_.columns, wide_right);
+  if (shape_.output_type == DataType::Float32) return execute(wide_left, wide_right, output);
+  if (shape_.result == Result::Added) widen_all(output, results, wide_output);
+  execute(wide_left, wide_right, wide_output);
+  round_all(wide_output, results, output);
+}
+
 // Through the C interface: the C++ one builds a map and a vector for each call.
-void MatrixProduct::run(const float* left, const float* right, float* output) {
+void MatrixProduct::execute(const void* left, const void* right, void* output) {
   const int thread = ComputeThreads::current_thread();
   Operands& operands = operands_[thread];
-  dnnl_memory_set_data_handle(operands.left.get(), const_cast<float*>(left));
-  dnnl_memory_set_data_handle(operands.right.get(), const_cast<float*>(right));
+  dnnl_memory_set_data_handle(operands.left.get(), const_cast<void*>(left));
+  dnnl_memory_set_data_handle(operands.right.get(), const_cast<void*>(right));
   dnnl_memory_set_data_handle(operands.output.get(), output);
   dnnl_memory_set_data_handle(operands.scratch.get(), threads_.scratch(thread));
   const std::array<dnnl_exec_arg_t, 4> arguments = {{{DNNL_ARG_SRC, operands.left.get()},
@@ -136,11 +201,18 @@ bool has_row_invariant_products() {
   return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & core) == core;
 }
 
+bool has_packed_products(DataType type) {
+  const auto needed = static_cast<unsigned>(type == DataType::BFloat16 ? dnnl_cpu_isa_avx512_core_bf16
+                                                                       : dnnl_cpu_isa_avx512_core);
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & needed) == needed;
+}
+
 std::string matrix_product_fingerprint() {
   const dnnl_version_t* version = dnnl_version();
   return fmt::format(
-      "oneDNN {}.{}.{} {}{}", version->major, version->minor, version->patch,
+      "oneDNN {}.{}.{} {}{}{}", version->major, version->minor, version->patch,
       name(dnnl::get_effective_cpu_isa()),
+      has_packed_products(DataType::BFloat16) ? "" : ", bfloat16 products in float32",
       has_row_invariant_products() && !other_kernels ? "" : ", products without row-invariant kernels");
 }
 

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "kernels/ops/cpu/context.h"
+#include "kernels/ops/testing/packed.h"
 #include "kernels/ops/testing/reference.h"
 
 namespace penstock::kernels::cpu {
 namespace {
 
 using testing::Floats;
+using testing::Halves;
 using testing::Random;
 
 TEST(MatrixProduct, rows_have_the_same_bits_however_many_there_are) {
@@ -75,6 +77,58 @@ TEST(MatrixProduct, every_layout_gives_the_same_values) {
       testing::expect_close(output, expected, 1e-5, "product");
     }
   }
+}
+
+TEST(MatrixProduct, rows_of_packed_products_have_the_same_bits_however_many_there_are) {
+  ComputeThreads threads(1);
+  const auto ops = make_cpu_operators(threads);
+  Context context(threads);
+  Random random(3);
+  for (const DataType type : {DataType::Float32, DataType::BFloat16}) {
+    if (!has_packed_products(type)) continue;
+    for (const auto& [inner, columns] :
+         {std::pair<int64_t, int64_t>{128, 352}, {352, 128}, {64, 1}, {33, 50}}) {
+      Floats left = random.normal(128 * inner);
+      Floats master = random.normal(inner * columns);
+      Halves narrow(left);
+      const void* from = type == DataType::BFloat16 ? narrow.view({128, inner}).data() : left.data();
+      testing::Packed packed(*ops, {testing::view(master, {columns, inner})}, type);
+      Floats whole(128 * columns);
+      const ProductShape shape{
+          .rows = 128, .columns = columns, .inner = inner, .right = Operand::Packed, .type = type};
+      context.product(shape).run(from, packed.weight().forward(), whole.data());
+      for (int64_t rows : {1, 2, 7, 16, 31, 100}) {
+        Floats part(rows * columns);
+        ProductShape fewer = shape;
+        fewer.rows = rows;
+        context.product(fewer).run(from, packed.weight().forward(), part.data());
+        EXPECT_EQ(std::memcmp(part.data(), whole.data(), part.size() * sizeof(float)), 0)
+            << rows << " of " << inner << ", type " << static_cast<int>(type);
+      }
+    }
+  }
+}
+
+TEST(MatrixProduct, bfloat16_is_summed_in_float32_and_rounded_once) {
+  // 256 + 2^-8 + 2^-8 ...: in bfloat16 the small terms would never be seen.
+  ComputeThreads threads(1);
+  Context context(threads);
+  Floats left(40, 1.0f / 256);
+  left[0] = 256;
+  Floats right(40, 1);
+  Halves narrow_left(left);
+  Halves narrow_right(right);
+  Floats wide(1);
+  Halves narrow(1);
+  const ProductShape shape{.rows = 1, .columns = 1, .inner = 40, .type = DataType::BFloat16};
+  context.product(shape).run(narrow_left.view({1, 40}).data(), narrow_right.view({40, 1}).data(),
+                             wide.data());
+  EXPECT_EQ(wide[0], 256.0f + 39.0f / 256);
+  ProductShape rounded = shape;
+  rounded.output_type = DataType::BFloat16;
+  context.product(rounded).run(narrow_left.view({1, 40}).data(), narrow_right.view({40, 1}).data(),
+                               narrow.view({1, 1}).data());
+  EXPECT_EQ(narrow.widened()[0], rounded_to_bfloat16(wide[0]));
 }
 
 TEST(MatrixProduct, a_shape_is_made_once) {

@@ -1,6 +1,6 @@
 // Embedding: a row of the table for each token.
 //
-//   output[t] = table[tokens[t]]
+//   output[t] = table[tokens[t]], rounded to the output's type
 //   backward: table_gradient[tokens[t]] += output_gradient[t], in token order
 //
 // Order: one token after the other in each column, so a token that occurs twice adds its gradients in that
@@ -23,7 +23,7 @@ inline EmbeddingShape embedding_shape(const TensorView& tokens, const TensorView
   const EmbeddingShape shape{tokens.elements(), table.size(0), table.size(1)};
   expect_elements(tokens, shape.tokens, "tokens", DataType::Int32);
   expect_matrix(table, shape.vocabulary, shape.hidden, "table");
-  expect_matrix(rows, shape.tokens, shape.hidden, "rows of the embedding");
+  expect_matrix(rows, shape.tokens, shape.hidden, "rows of the embedding", rows.type());
   return shape;
 }
 

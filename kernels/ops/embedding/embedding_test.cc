@@ -36,6 +36,27 @@ TEST(Embedding, gradients_are_added_in_token_order) {
   }
 }
 
+TEST(Embedding, bfloat16_rows_are_rounded_and_their_gradients_added_in_float32) {
+  Rig rig;
+  Random random(530);
+  const int64_t tokens = 70, vocabulary = 9, hidden = 37;
+  Floats table = random.normal(vocabulary * hidden);
+  std::vector<int32_t> token = random.below(vocabulary, tokens);
+  Halves y(tokens * hidden);
+  rig->embedding(view(token), view(table, {vocabulary, hidden}), y.view({tokens, hidden}));
+  Floats dy = random.normal(tokens * hidden);
+  Halves narrow(dy);
+  Floats gradient(vocabulary * hidden, 0), expected(vocabulary * hidden, 0);
+  rig->embedding_backward(view(token), narrow.view({tokens, hidden}), view(gradient, {vocabulary, hidden}));
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < hidden; ++h) {
+      ASSERT_EQ(y.widened()[t * hidden + h], rounded_to_bfloat16(table[token[t] * hidden + h]));
+      expected[token[t] * hidden + h] += dy[t * hidden + h];
+    }
+  }
+  EXPECT_EQ(gradient, expected);
+}
+
 TEST(Embedding, bits_do_not_depend_on_threads) {
   Random random(520);
   Floats dy = random.normal(300 * 400);

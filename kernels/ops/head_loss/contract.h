@@ -38,6 +38,9 @@ namespace cpu {
 class Context;
 double head_loss(Context& context, TensorView x, TensorView weight, TensorView targets,
                  TensorView log_sum_exp);
+double head_loss(Context& context, TensorView x, const PackedWeight& weight, TensorView targets);
+double head_loss_and_gradients(Context& context, TensorView x, const PackedWeight& weight, TensorView targets,
+                               double scale, TensorView x_gradient, TensorView weight_gradient);
 void head_loss_backward(Context& context, TensorView x, TensorView weight, TensorView targets,
                         TensorView log_sum_exp, double scale, TensorView x_gradient,
                         TensorView weight_gradient);

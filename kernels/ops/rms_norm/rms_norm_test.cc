@@ -69,6 +69,60 @@ TEST(RmsNorm, weight_gradient_adds_to_what_is_there) {
   for (size_t j = 0; j < c.dw.size(); ++j) EXPECT_EQ(again.dw[j], 3.0f + c.dw[j]);
 }
 
+TEST(RmsNorm, backward_adds_the_residual_and_writes_the_output_again) {
+  Rig rig;
+  Case c({70, 33}, 250);
+  c.run(*rig.ops);
+  Random random(251);
+  Floats residual = random.normal(c.x.size());
+  Floats dx(c.x.size(), NAN), y(c.x.size(), NAN), dw(33, 0);
+  rig->rms_norm_backward(c.rows(c.x), view(c.w, {33}), view(c.inverse_rms, {70}), c.rows(c.dy), c.rows(dx),
+                         view(dw, {33}), c.rows(residual), c.rows(y));
+  for (size_t i = 0; i < dx.size(); ++i) ASSERT_EQ(dx[i], residual[i] + c.dx[i]);
+  EXPECT_EQ(y, c.y);
+  EXPECT_EQ(dw, c.dw);
+}
+
+TEST(RmsNorm, a_token_of_several_rows_is_normalised_row_by_row) {
+  // QK-norm: heads are rows; here as the middle columns of a wider matrix.
+  Rig rig;
+  Case c({6 * 3, 16}, 260);
+  c.run(*rig.ops);
+  Floats wide(6 * 100, 7), wide_dy(6 * 100, 7), wide_y(6 * 100, 7), wide_dx(6 * 100, 7);
+  for (int64_t t = 0; t < 6; ++t) {
+    std::copy_n(&c.x[t * 48], 48, &wide[t * 100 + 20]);
+    std::copy_n(&c.dy[t * 48], 48, &wide_dy[t * 100 + 20]);
+  }
+  const auto heads = [](Floats& values) { return view(values, {6, 100}).columns(20, 48); };
+  Floats inverse_rms(18), dw(16, 0);
+  rig->rms_norm(heads(wide), view(c.w, {16}), kEpsilon, heads(wide_y), view(inverse_rms, {18}));
+  rig->rms_norm_backward(heads(wide), view(c.w, {16}), view(inverse_rms, {18}), heads(wide_dy),
+                         heads(wide_dx), view(dw, {16}));
+  EXPECT_EQ(inverse_rms, c.inverse_rms);
+  EXPECT_EQ(dw, c.dw);
+  for (int64_t t = 0; t < 6; ++t) {
+    EXPECT_TRUE(std::equal(&c.y[t * 48], &c.y[t * 48] + 48, &wide_y[t * 100 + 20]));
+    EXPECT_TRUE(std::equal(&c.dx[t * 48], &c.dx[t * 48] + 48, &wide_dx[t * 100 + 20]));
+    for (int64_t i : {0, 19, 68, 99}) EXPECT_EQ(wide_y[t * 100 + i], 7);
+  }
+}
+
+TEST(RmsNorm, bfloat16_rows_are_those_of_the_reference) {
+  Rig rig;
+  Case c({130, 100}, 270);
+  Halves x(c.x), dy(c.dy), y(c.x.size()), dx(c.x.size());
+  rig->rms_norm(x.view({130, 100}), view(c.w, {100}), kEpsilon, y.view({130, 100}),
+                view(c.inverse_rms, {130}));
+  rig->rms_norm_backward(x.view({130, 100}), view(c.w, {100}), view(c.inverse_rms, {130}),
+                         dy.view({130, 100}), dx.view({130, 100}), view(c.dw, {100}));
+  Doubles wide_x = widen(c.x);
+  Doubles wide_w = widen(c.w);
+  expect_close(y.widened(), reference(c.sizes, wide_x, wide_w), kHalfUlp, "output");
+  const auto loss = [&] { return dot(reference(c.sizes, wide_x, wide_w), c.dy); };
+  expect_gradient(loss, wide_x, dx.widened(), "x_gradient", kHalfUlp);
+  expect_gradient(loss, wide_w, c.dw, "weight_gradient");  // float32: statistics and sums are not rounded
+}
+
 TEST(RmsNorm, a_row_of_zeros_gives_zeros) {
   Rig rig;
   Case c({2, 24}, 230);

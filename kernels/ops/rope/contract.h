@@ -25,7 +25,7 @@ struct RopeShape {
   int64_t head_size = 0;
 };
 
-// x [T, heads x head_size]; T is whole sequences.
+// x [T, heads x head_size], some columns of a wider matrix perhaps; T is whole sequences.
 inline RopeShape rope_shape(const TensorView& x, int64_t sequence_length, int64_t head_size) {
   PENSTOCK_CHECK(x.rank() == 2 && head_size > 0 && head_size % 2 == 0 && x.size(1) % head_size == 0,
                  "rope over rows of {} elements in heads of {}", x.size(1), head_size);

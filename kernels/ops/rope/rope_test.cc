@@ -57,6 +57,25 @@ TEST(Rope, backward_is_the_gradient_of_the_reference) {
   }
 }
 
+TEST(Rope, bfloat16_columns_of_a_wider_matrix_are_rotated) {
+  Rig rig;
+  Random random(340);
+  const Sizes sizes{2, 33, 3, 20};
+  Floats x = random.normal(sizes.elements());
+  Floats wide(sizes.tokens() * 90, 5);
+  for (int64_t t = 0; t < sizes.tokens(); ++t) std::copy_n(&x[t * 60], 60, &wide[t * 90 + 30]);
+  Halves narrow(wide);
+  for (float& each : x) each = rounded_to_bfloat16(each);
+  rig->rope(narrow.view({sizes.tokens(), 90}).columns(30, 60), 33, 20, kTheta);
+  const Floats rotated = narrow.widened();
+  Floats y;
+  for (int64_t t = 0; t < sizes.tokens(); ++t) {
+    for (int64_t i = 0; i < 30; ++i) ASSERT_EQ(rotated[t * 90 + i], 5);
+    y.insert(y.end(), &rotated[t * 90 + 30], &rotated[t * 90 + 30] + 60);
+  }
+  expect_close(y, reference(sizes, widen(x)), kHalfUlp, "rotated");
+}
+
 TEST(Rope, each_theta_has_its_own_angles) {
   // Tables are kept: a second theta must not read the first one's.
   Rig rig;

@@ -4,7 +4,9 @@
 //   up_gradient = output_gradient silu(gate)
 //   gate_gradient = output_gradient up sigmoid(gate) (1 + gate (1 - sigmoid(gate)))
 //
-// All tensors have one shape. A gradient may overwrite the tensor that it is computed from.
+// All tensors are [T, intermediate] of one type, float32 or bfloat16 computed in float32; each may be some columns
+// of a wider matrix. A gradient may overwrite the tensor that it is computed from. The backward also writes the
+// output again where it is asked for: the product after it needs it, and it costs two more operations.
 #pragma once
 
 #include "kernels/ops/expect.h"
@@ -14,6 +16,6 @@ namespace penstock::kernels::cpu {
 class Context;
 void swiglu(Context& context, TensorView gate, TensorView up, TensorView output);
 void swiglu_backward(Context& context, TensorView gate, TensorView up, TensorView output_gradient,
-                     TensorView gate_gradient, TensorView up_gradient);
+                     TensorView gate_gradient, TensorView up_gradient, TensorView output);
 
 }  // namespace penstock::kernels::cpu

@@ -30,6 +30,35 @@ inline TensorView view(std::vector<int32_t>& values) {
   return TensorView(values.data(), DataType::Int32, {static_cast<int64_t>(values.size())});
 }
 
+// Values in bfloat16. What it is made of is rounded first, so that a reference can start from the same values.
+class Halves {
+ public:
+  explicit Halves(Floats& values) {
+    for (float& each : values) {
+      each = rounded_to_bfloat16(each);
+      values_.push_back(to_bfloat16(each));
+    }
+  }
+  explicit Halves(int64_t count) : values_(count, to_bfloat16(NAN)) {}
+
+  TensorView view(std::initializer_list<int64_t> shape) {
+    const TensorView result(values_.data(), DataType::BFloat16, shape);
+    PENSTOCK_CHECK_EQ(result.elements(), static_cast<int64_t>(values_.size()));
+    return result;
+  }
+  Floats widened() const {
+    Floats result;
+    for (BFloat16 each : values_) result.push_back(to_float(each));
+    return result;
+  }
+
+ private:
+  std::vector<BFloat16> values_;
+};
+
+// A rounding to bfloat16 moves a value by at most this share of it.
+constexpr double kHalfUlp = 1.0 / 256;
+
 inline Doubles widen(const Floats& values) {
   return Doubles(values.begin(), values.end());
 }

@@ -1,0 +1,23 @@
+// Brings the operands of matrix products into the layouts that the kernels read without a copy of their own
+// (packed_weight.h describes the blocked one).
+#pragma once
+
+#include "kernels/ops/packed_weight.h"
+#include "kernels/tensor/bfloat16.h"
+
+namespace penstock::kernels::cpu {
+
+// Rounds rows [row, row + count) of the weight, which stand at `rows` [count, weight.in], into both operands of
+// `weight`. Different rows may be packed at the same time.
+void pack_weight_rows(const float* rows, int64_t row, int64_t count, const PackedWeight& weight);
+
+// Rows of activations [tokens, columns], dense, as a right operand with inner = tokens: `packed` has
+// packed_elements(tokens, columns).
+void pack_rows(const float* from, int64_t tokens, int64_t columns, float* packed);
+void pack_rows(const BFloat16* from, int64_t tokens, int64_t columns, BFloat16* packed);
+
+// to [columns, tokens] = the transpose of `columns` columns of a matrix whose rows stand `stride` apart.
+void transpose_columns(const float* from, int64_t stride, int64_t tokens, int64_t columns, float* to);
+void transpose_columns(const BFloat16* from, int64_t stride, int64_t tokens, int64_t columns, BFloat16* to);
+
+}  // namespace penstock::kernels::cpu
