@@ -21,7 +21,7 @@ struct Family {
   ComputeProgram (*generate)(const ScheduleRequest&);
   Stages stages = Stages::One;
   Rule microbatches = Rule::Any;
-  bool pads = false;  // made for as many microbatches as the rule asks for, and the rest left out
+  Rule made_for = Rule::Any;  // its lists exist from this m on: fewer microbatches keep their place in them
   Backwards backwards = Backwards::Whole;
   Ranks ranks = Ranks::Any;
   Steps steps = Steps::Repeated;
@@ -58,7 +58,7 @@ constexpr std::array kFamilies = {
            .generate = families::zb_v,
            .stages = Stages::Two,
            .microbatches = Rule::TwoPLess1,
-           .pads = true,
+           .made_for = Rule::P,
            .backwards = Backwards::Split},
     Family{.name = "v-half",
            .generate = families::v_half,
@@ -73,14 +73,14 @@ constexpr std::array kFamilies = {
     Family{.name = "dualpipe",
            .generate = families::dualpipe,
            .microbatches = Rule::TwoP,
-           .pads = true,
+           .made_for = Rule::TwoPLess1,
            .backwards = Backwards::Split,
            .ranks = Ranks::Even},
     Family{.name = "dualpipe-v",
            .generate = families::dualpipe_v,
            .stages = Stages::Two,
            .microbatches = Rule::TwoP,
-           .pads = true,
+           .made_for = Rule::TwoPLess1,
            .backwards = Backwards::Split},
     Family{.name = "chimera", .generate = families::chimera, .microbatches = Rule::P, .ranks = Ranks::Even},
     Family{.name = "pipedream", .generate = families::pipedream, .steps = Steps::Own},
@@ -95,8 +95,8 @@ constexpr std::array kLaterNames = {"zb-auto", "v-auto"};
 
 // --- the rule about microbatches
 
-int64_t least_microbatches(const Family& family, int64_t ranks) {
-  switch (family.microbatches) {
+int64_t least_microbatches(Rule rule, int64_t ranks) {
+  switch (rule) {
     case Rule::Any:
       return 1;
     case Rule::P:
@@ -128,14 +128,12 @@ const char* text_of(Rule rule) {
 }
 
 std::string note_on(const Family& family, const ScheduleRequest& request) {
-  const int64_t least = least_microbatches(family, request.ranks);
+  const int64_t least = least_microbatches(family.microbatches, request.ranks);
   std::string note;
   if (request.microbatches < least) {
     note = fmt::format(
-        "{} has its published figures from m = {} = {} on; with m = {} it runs {}, and its ranks idle for a "
-        "larger part",
-        family.name, text_of(family.microbatches), least, request.microbatches,
-        family.pads ? "in the order that they have among as many" : "the same rule");
+        "{} has its published figures from m = {} = {} on; with m = {} its ranks idle for a larger part",
+        family.name, text_of(family.microbatches), least, request.microbatches);
   }
   if (family.ranks == Ranks::Even && request.microbatches % 2 != 0) {
     note += fmt::format("{}an odd m: one direction runs one microbatch more than the other",
@@ -178,7 +176,7 @@ Status check_extra_forwards(const Family& family, const ScheduleRequest& request
 }
 
 Status check_size(const Family& family, const ScheduleRequest& request) {
-  const int64_t made_for = family.pads ? least_microbatches(family, request.ranks) : 1;
+  const int64_t made_for = least_microbatches(family.made_for, request.ranks);
   const int64_t microbatches = std::max<int64_t>(request.microbatches, made_for);
   const int64_t in_all = int64_t{request.microbatches} * request.updates;
   if (in_all > limits::kMicrobatchesInAll) {

@@ -186,6 +186,13 @@ TEST(FamiliesAgreement, v_schedules_meet_the_bound_of_their_memory) {
   }
 }
 
+TEST(FamiliesAgreement, zb_v_of_as_many_microbatches_as_ranks_idles_one_slot_less) {
+  for (int ranks = 2; ranks <= 16; ++ranks) {
+    const Simulation played = play(program_of({"zb-v", ranks, ranks}), costs_of("1,1,1"));
+    EXPECT_EQ(played.max_stage_span - 6 * ranks, ranks - 1);
+  }
+}
+
 TEST(FamiliesAgreement, v_half_has_the_same_bubble_at_every_length_where_the_costs_allow_it) {
   const auto bubble = [](const char* name, int m) { return makespan_of({name, 4, m}, "3,4,2") - 18 * m; };
   EXPECT_EQ(bubble("v-half", 32), bubble("v-half", 64));
@@ -212,6 +219,8 @@ TEST(FamiliesAgreement, chimera_idles_no_longer_for_more_microbatches) {
     for (int m = ranks; m <= 4 * ranks; m += 2) {
       EXPECT_EQ(makespan_of({"chimera", ranks, m}, "1,1,0"), 2 * m + ranks - 2) << ranks << " " << m;
       EXPECT_LE(makespan_of({"chimera", ranks, m}, "1,2,0"), 3 * m + 2 * ranks - 4) << ranks << " " << m;
+      if (m < 2 * ranks || ranks < 4) continue;
+      EXPECT_LT(makespan_of({"chimera", ranks, m}, "1,2,0"), 3 * m + 2 * ranks - 4) << ranks << " " << m;
     }
   }
 }

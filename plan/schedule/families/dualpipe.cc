@@ -11,8 +11,9 @@
 // r and its mirror run the lists of rank min(r, P-1-r) of dualpipe-v on P/2 ranks, one direction taking lo's
 // part and the other hi's.
 //
-// P even for dualpipe. The rule needs m >= 2P (dualpipe-v) or m >= 2P in all (dualpipe); fewer microbatches
-// run in the order that they have among as many, and an odd one more in the first direction. The idlest rank
+// P even for dualpipe. The papers ask for m >= 2P (dualpipe: in all); the lists exist from 2P-1 on (2P-2 in
+// all), and fewer microbatches run in the order that they have among as many, an odd one more in the first
+// direction. The idlest rank
 // of dualpipe waits (P/2-1)(FB+B-3W), FB being a pair and B a whole backward, when F = I = W; every rank holds
 // P+1 activations (2P+1 half-stage ones in dualpipe-v). Weights are held twice, or on half of the ranks.
 #include <deque>
@@ -66,7 +67,7 @@ class Writer {
   std::deque<Work> delayed_;
 };
 
-// m >= 2 * ranks.
+// microbatches >= 2 * ranks - 1.
 std::vector<Action> list_of_rank(int rank, int ranks, int microbatches) {
   constexpr int kLow = 0, kHigh = 1;
   const int later = ranks - 1 - rank;
@@ -127,7 +128,7 @@ std::vector<Action> renumbered(const std::vector<Action>& list, Renumber&& renum
 
 ComputeProgram dualpipe_v(const ScheduleRequest& request) {
   ComputeProgram program = v_program(request);
-  const int n = std::max(request.microbatches, 2 * request.ranks);
+  const int n = std::max(request.microbatches, 2 * request.ranks - 1);
   for (int rank = 0; rank < request.ranks; ++rank) {
     program.actions[rank] = renumbered(list_of_rank(rank, request.ranks, n), [&](const Work& work) {
       return work.microbatch.value < request.microbatches ? std::optional(work) : std::nullopt;
@@ -140,7 +141,7 @@ ComputeProgram dualpipe(const ScheduleRequest& request) {
   ComputeProgram program = two_way_program(request);
   const int half_ranks = request.ranks / 2;
   const int microbatches[2] = {(request.microbatches + 1) / 2, request.microbatches / 2};
-  const int n = std::max(microbatches[0], request.ranks);
+  const int n = std::max(microbatches[0], request.ranks - 1);
   for (int rank = 0; rank < request.ranks; ++rank) {
     const bool is_mirror = rank >= half_ranks;
     const int half_rank = std::min(rank, request.ranks - 1 - rank);

@@ -11,56 +11,56 @@ namespace {
 // One rank's choice, slot after slot.
 class RankOfV {
  public:
-  RankOfV(std::vector<Work> order, StageIndex low, StageIndex high, int microbatches, int may_hold)
-      : order_(std::move(order)), stages_{high, low}, microbatches_(microbatches), may_hold_(may_hold) {}
+  // `order`: its forwards and input gradients. `high`: its stage on the way back.
+  RankOfV(std::vector<Work> order, StageIndex high, int microbatches, int may_hold)
+      : order_(std::move(order)), high_(high), microbatches_(microbatches), may_hold_(may_hold) {}
 
   std::optional<Work> choose(const GreedyPlay& play) {
-    skip_what_has_run();
-    if (next_ < order_.size() && is_allowed(order_[next_]) && play.can_run(order_[next_]))
-      return run(order_[next_]);
-    if (!weight_gradients_.empty()) return run(weight_gradients_.front());
-    // The rank would idle: an input gradient may come before its turn.
-    for (int half : {0, 1}) {
-      const Work early{stages_[half], ActionKind::InputGradient, MicrobatchIndex(input_gradients_[half])};
-      if (input_gradients_[half] < microbatches_ && play.can_run(early)) return run(early);
-    }
+    while (next_ < order_.size() && has_run_early(order_[next_])) ++next_;
+    if (next_ < order_.size() && has_memory_for(order_[next_]) && play.can_run(order_[next_]))
+      return run(order_[next_++]);
+    if (!weight_gradients_.empty()) return run_weight_gradient();
+    // The rank would idle: an input gradient of hi may come before its turn.
+    const Work early{high_, ActionKind::InputGradient, MicrobatchIndex(high_input_gradients_)};
+    if (high_input_gradients_ < microbatches_ && play.can_run(early)) return run(early);
     return std::nullopt;
   }
 
  private:
-  int half_of(const Work& work) const { return work.stage == stages_[0] ? 0 : 1; }
-
-  void skip_what_has_run() {
-    while (next_ < order_.size() && order_[next_].kind == ActionKind::InputGradient &&
-           order_[next_].microbatch.value < input_gradients_[half_of(order_[next_])])
-      ++next_;
+  bool is_high_input_gradient(const Work& work) const {
+    return work.kind == ActionKind::InputGradient && work.stage == high_;
   }
-
-  bool is_allowed(const Work& work) const { return work.kind != ActionKind::Forward || held_ < may_hold_; }
+  bool has_run_early(const Work& work) const {
+    return is_high_input_gradient(work) && work.microbatch.value < high_input_gradients_;
+  }
+  bool has_memory_for(const Work& work) const {
+    return work.kind != ActionKind::Forward || held_ < may_hold_;
+  }
 
   Work run(const Work& work) {
     if (work.kind == ActionKind::Forward) {
       ++held_;
-      ++next_;
-    } else if (work.kind == ActionKind::InputGradient) {
-      ++input_gradients_[half_of(work)];
-      weight_gradients_.push_back({work.stage, ActionKind::WeightGradient, work.microbatch});
     } else {
-      const Work oldest = weight_gradients_.front();
-      weight_gradients_.pop_front();
-      --held_;
-      return oldest;
+      weight_gradients_.push_back({work.stage, ActionKind::WeightGradient, work.microbatch});
     }
+    if (is_high_input_gradient(work)) ++high_input_gradients_;
     return work;
   }
 
-  std::vector<Work> order_;  // forwards and input gradients
+  Work run_weight_gradient() {
+    const Work oldest = weight_gradients_.front();
+    weight_gradients_.pop_front();
+    --held_;
+    return oldest;
+  }
+
+  std::vector<Work> order_;
   size_t next_ = 0;
-  StageIndex stages_[2];  // hi, lo: the end of the V first
+  StageIndex high_;
   int microbatches_;
   int may_hold_;
-  int held_ = 0;                 // until W
-  int input_gradients_[2] = {};  // that have run, by half
+  int held_ = 0;                  // until W
+  int high_input_gradients_ = 0;  // that have run
   std::deque<Work> weight_gradients_;
 };
 
@@ -81,8 +81,8 @@ ComputeProgram v_split_program(const ScheduleRequest& request, const BuildingBlo
   ComputeProgram program = v_program(request);
   std::vector<RankOfV> ranks;
   for (int rank = 0; rank < request.ranks; ++rank) {
-    ranks.emplace_back(without_weight_gradients(timetable[rank]), StageIndex(rank),
-                       StageIndex(2 * request.ranks - 1 - rank), request.microbatches, may_hold);
+    ranks.emplace_back(without_weight_gradients(timetable[rank]), StageIndex(2 * request.ranks - 1 - rank),
+                       request.microbatches, may_hold);
   }
   GreedyPlay play(program, {.forward = 1, .backward = 1});
   play.run([&](int rank) { return ranks[rank].choose(play); });

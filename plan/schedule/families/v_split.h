@@ -7,7 +7,8 @@
 namespace penstock::plan::families {
 
 // Pulls the repeated block left, W included, and plays the result once more with W as filler: forwards and
-// input gradients keep their order, W run where the next of them cannot, oldest first. `may_hold` half-stage
+// input gradients keep their order, W run where the next of them cannot, oldest first, and where there is no W
+// either, the next input gradient of hi. `may_hold` half-stage
 // activations until W, the same on every rank; the block must need no more in its steady state.
 //
 // It always ends: of the work that is left, the piece that the pulled timetable starts first has all its

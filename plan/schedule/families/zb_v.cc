@@ -4,8 +4,8 @@
 // times (I lo, W lo); then the W that are left, oldest first, hi before lo.
 //
 // Every rank is busy from its first to its last action when F = I = W: span 2m(F+I+W) in half stages, makespan
-// P-1 more. 2P half-stage activations on every rank. The rule needs m >= 2P-1; fewer microbatches run in the
-// order that they have among 2P-1.
+// P-1 more, from m = 2P-1 on. 2P half-stage activations on every rank. With m = P the span is P-1 slots longer
+// than the work; fewer microbatches run in the order that they have among P.
 #include "plan/schedule/families/family.h"
 
 namespace penstock::plan::families {
@@ -45,7 +45,7 @@ ComputeProgram zb_v(const ScheduleRequest& request) {
   constexpr int kLow = 0, kHigh = 1;
   ComputeProgram program = v_program(request);
   const int ranks = request.ranks;
-  const int n = std::max(request.microbatches, 2 * ranks - 1);
+  const int n = std::max(request.microbatches, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     RankWriter write(program.actions[rank], rank, 2 * ranks - 1 - rank, request.microbatches);
     for (int k = 0; k < 2 * (ranks - rank) - 1; ++k) write.forward(kLow);
