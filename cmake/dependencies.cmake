@@ -29,6 +29,15 @@ add_library(penstock_xxhash INTERFACE)
 target_include_directories(penstock_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(penstock_xxhash INTERFACE ${XXHASH_LIBRARY})
 
+# Debian's SentencePiece exports a Protocol Buffers runtime of its own: a program that links both gets one for the
+# other's symbols. So only programs without our protocol may use the rooms that name it.
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+find_library(SENTENCEPIECE_TRAIN_LIBRARY sentencepiece_train REQUIRED)
+find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h REQUIRED)
+add_library(penstock_sentencepiece INTERFACE)
+target_include_directories(penstock_sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE_DIR})
+target_link_libraries(penstock_sentencepiece INTERFACE ${SENTENCEPIECE_TRAIN_LIBRARY} ${SENTENCEPIECE_LIBRARY})
+
 # CUDA is used where it is found and left out where it is not; nothing is written for it yet.
 option(PENSTOCK_CUDA "Build the CUDA backend when the toolkit is found" ON)
 set(PENSTOCK_HAVE_CUDA OFF)

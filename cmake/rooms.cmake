@@ -5,6 +5,7 @@ penstock_room(base LIBRARIES ${status_libraries} spdlog::spdlog)
 penstock_room(base/json USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(base/safetensors USES base base/json)
 penstock_room(base/token_files USES base)
+penstock_room(base/tokenizer USES base LIBRARIES penstock_sentencepiece)
 penstock_room(base/metrics USES base LIBRARIES prometheus-cpp::core civetweb::civetweb-cpp)
 
 # plan: pure domain. No threads, sockets, clock or CUDA.
@@ -65,6 +66,11 @@ penstock_room(client/commands USES base base/safetensors plan/spec plan/schedule
   plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
+
+# `penstock data prepare` is a program of its own: SentencePiece and our protocol do not go into one process.
+penstock_room(client/prepare USES base base/token_files base/tokenizer)
+penstock_program(penstock-prepare client/prepare/main USES base base/token_files client/prepare
+  LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
 penstock_room(tests/fuzz USES base base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
