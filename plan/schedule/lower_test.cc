@@ -73,6 +73,45 @@ TEST(Lower, receive_is_posted_again_as_soon_as_its_slot_is_free) {
   EXPECT_EQ(computed[1], "post receive of activation of stage 1 microbatch 1 from rank 0 slot 0");
 }
 
+// Posts, sends and waits only, as "post 1" for the receive of microbatch 1.
+std::vector<std::string> transfers(const RankProgram& program) {
+  std::vector<std::string> text;
+  for (const Instruction& instruction : program.instructions) {
+    const bool computes = instruction.kind == InstructionKind::Compute;
+    const char* word = instruction.kind == InstructionKind::PostReceive   ? "post"
+                       : instruction.kind == InstructionKind::WaitReceive ? "wait"
+                       : instruction.kind == InstructionKind::Send        ? "send"
+                                                                          : nullptr;
+    if (computes) text.push_back(to_string(instruction.work));
+    if (word != nullptr) text.push_back(fmt::format("{} {}", word, instruction.work.microbatch.value));
+  }
+  return text;
+}
+
+TEST(Lower, receives_in_queue_order_stand_where_their_producers_end) {
+  // F=1, B=2: rank 1 receives what is made at 1 and 2 before 1F0 ends at 2; rank 0's gradients are made at 4
+  // and 7, after its forwards and before its backwards end.
+  const LoweredProgram program = *lower(*generate({"1f1b", 2, 2, 1}), {.posting = Posting::InQueueOrder});
+  EXPECT_THAT(transfers(program.ranks[0]), ElementsAre("0F0", "send 0", "0F1", "send 1", "post 0", "wait 0",
+                                                       "0B0", "post 1", "wait 1", "0B1"));
+  EXPECT_THAT(transfers(program.ranks[1]), ElementsAre("post 0", "post 1", "wait 0", "1F0", "1B0", "send 0",
+                                                       "wait 1", "1F1", "1B1", "send 1"));
+}
+
+TEST(Lower, queue_order_takes_as_many_receive_slots_as_are_open_at_once) {
+  const LoweredProgram program = *lower(*generate({"1f1b", 2, 2, 1}), {.posting = Posting::InQueueOrder});
+  for (const RankProgram& rank : program.ranks) {
+    ASSERT_EQ(rank.links.size(), 2u);
+    EXPECT_EQ(rank.links[0].receive_slots, 2);  // into rank 1: both before the first is read
+    EXPECT_EQ(rank.links[1].receive_slots, 1);
+  }
+  // It does not grow with the microbatches.
+  const LoweredProgram many = *lower(*generate({"1f1b", 8, 64, 1}), {.posting = Posting::InQueueOrder});
+  for (const RankProgram& rank : many.ranks) {
+    for (const Link& link : rank.links) EXPECT_LE(link.receive_slots, 8);
+  }
+}
+
 TEST(Lower, neighbours_on_one_rank_hand_over_without_a_transfer) {
   const LoweredProgram program = *lower(*generate({"interleaved-1f1b", 1, 1, 2}));
   EXPECT_THAT(lines(program.ranks[0]),
@@ -207,8 +246,10 @@ TEST(Lower, program_that_was_not_verified_is_an_internal_error_and_never_a_crash
   wrong[6].actions.pop_back();
   wrong[7].replica_of = {0, 7, 0};
   wrong[8].microbatches = INT32_MAX;
-  for (size_t i = 0; i < wrong.size(); ++i)
-    EXPECT_EQ(lower(wrong[i]).status().code(), StatusCode::kInternal) << i;
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    for (const Posting posting : {Posting::Early, Posting::InQueueOrder})
+      EXPECT_EQ(lower(wrong[i], {.posting = posting}).status().code(), StatusCode::kInternal) << i;
+  }
 }
 
 TEST(TransferDigest, order_and_identity_change_it) {

@@ -126,6 +126,33 @@ TEST(MemoryOverTime, boundary_ends_at_zero_and_never_exceeds_the_slots) {
   }
 }
 
+// The most boundary tensors that each rank holds at once.
+std::vector<int64_t> boundary_peaks(const std::string& name, int microbatches) {
+  const ComputeProgram program = *generate({.name = name, .ranks = 4, .microbatches = microbatches});
+  const LoweredProgram lowered = *lower(program);
+  MemoryCosts costs = uniform(program, {0, 0, 0});
+  costs.message_bytes.assign(program.stages() - 1, 1);
+  std::vector<int64_t> peaks;
+  const auto memory = memory_over_time(program, lowered, play(program), costs);
+  for (const RankMemory& rank : *memory) peaks.push_back(rank.peak.boundary);
+  return peaks;
+}
+
+TEST(MemoryOverTime, sent_tensors_are_not_held_to_the_end_of_the_step) {
+  // Then they would grow with the microbatches.
+  for (const char* name : {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"})
+    EXPECT_EQ(boundary_peaks(name, 64), boundary_peaks(name, 16)) << name;
+}
+
+TEST(MemoryOverTime, memory_of_the_last_stage_does_not_grow_with_the_microbatches) {
+  for (const int m : {1, 8, 64}) {
+    const ComputeProgram program = *generate({.name = "1f1b", .ranks = 4, .microbatches = m});
+    const auto memory = memory_over_time(program, play(program), uniform(program, kWholeUntilWeightGradient));
+    EXPECT_EQ(memory->back().peak.activations, 1) << m;
+    EXPECT_EQ(memory->front().peak.activations, std::min(4, m));
+  }
+}
+
 TEST(MemoryOverTime, costs_that_do_not_fit_are_refused) {
   const ComputeProgram program = *generate({"1f1b", 2, 2, 1});
   const Simulation played = play(program);
