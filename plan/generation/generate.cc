@@ -1,6 +1,7 @@
 #include "plan/generation/generate.h"
 
 #include <algorithm>
+#include <map>
 
 #include "plan/generation/internal/bounds.h"
 #include "plan/generation/internal/problem.h"
@@ -62,27 +63,35 @@ class CostsLeft {
   Ticks left_;
 };
 
-LinkCosts link_between(const SimulationCosts& costs, int source, int target) {
-  for (const LinkOverride& link : costs.links)
-    if (link.source.value == source && link.target.value == target) return link.costs;
-  return {costs.latency, costs.ticks_per_message, costs.bandwidth};
-}
-
-// -1: out of range.
-Ticks delay_of(const SimulationCosts& costs, int source, int target, int boundary) {
-  if (source == target) return 0;
-  const LinkCosts link = link_between(costs, source, target);
-  const auto is_within = [](int64_t value) { return value >= 0 && value <= kSumMax; };
-  const int64_t bytes = costs.message_bytes.empty() ? 0 : costs.message_bytes[boundary];
-  if (!is_within(link.latency) || !is_within(link.ticks_per_message) || !is_within(link.bandwidth.bytes) ||
-      !is_within(link.bandwidth.ticks) || !is_within(bytes)) {
-    return -1;
+class Delays {
+ public:
+  explicit Delays(const SimulationCosts& costs) : costs_(costs) {
+    for (const LinkOverride& link : costs.links)
+      overrides_[{link.source.value, link.target.value}] = link.costs;
   }
-  const auto moved = static_cast<__int128>(bytes) * link.bandwidth.ticks;
-  const __int128 passing =
-      link.bandwidth.bytes == 0 ? 0 : (moved + link.bandwidth.bytes - 1) / link.bandwidth.bytes;
-  return passing > kSumMax ? -1 : link.latency + link.ticks_per_message + static_cast<Ticks>(passing);
-}
+
+  // Of a message over a boundary between two stages; -1: out of range.
+  Ticks delay(int source, int target, int boundary) const {
+    if (source == target) return 0;
+    const auto found = overrides_.find({source, target});
+    const LinkCosts link = found != overrides_.end()
+                               ? found->second
+                               : LinkCosts{costs_.latency, costs_.ticks_per_message, costs_.bandwidth};
+    const int64_t bytes = costs_.message_bytes.empty() ? 0 : costs_.message_bytes[boundary];
+    const Bandwidth& bandwidth = link.bandwidth;
+    for (const int64_t value :
+         {link.latency, link.ticks_per_message, bandwidth.bytes, bandwidth.ticks, bytes})
+      if (value < 0 || value > kSumMax) return -1;
+    if (bandwidth.bytes == 0) return link.latency + link.ticks_per_message;
+    const auto moved = static_cast<__int128>(bytes) * bandwidth.ticks;
+    const __int128 passing = (moved + bandwidth.bytes - 1) / bandwidth.bytes;
+    return passing > kSumMax ? -1 : link.latency + link.ticks_per_message + static_cast<Ticks>(passing);
+  }
+
+ private:
+  const SimulationCosts& costs_;
+  std::map<std::pair<int, int>, LinkCosts> overrides_;
+};
 
 Status add_costs(Problem& problem, const SimulationCosts& costs) {
   PENSTOCK_ASSIGN_OR_RETURN(problem.costs, spread("costs", costs.stages, problem.stages()));
@@ -90,14 +99,15 @@ Status add_costs(Problem& problem, const SimulationCosts& costs) {
   if (!costs.message_bytes.empty() && static_cast<int>(costs.message_bytes.size()) != boundaries)
     return invalid_argument("costs: message_bytes: expected {}, found {}", boundaries,
                             costs.message_bytes.size());
+  const Delays delays(costs);
   CostsLeft left(problem.microbatches);
   for (int stage = 0; stage < problem.stages(); ++stage) {
     const StageCosts& cost = problem.costs[stage];
     bool fits = left.take(cost.forward) && left.take(cost.input_gradient) && left.take(cost.weight_gradient);
     if (stage < boundaries) {
       const int here = problem.rank_of(stage), next = problem.rank_of(stage + 1);
-      problem.delay_up.push_back(delay_of(costs, here, next, stage));
-      problem.delay_down.push_back(delay_of(costs, next, here, stage));
+      problem.delay_up.push_back(delays.delay(here, next, stage));
+      problem.delay_down.push_back(delays.delay(next, here, stage));
       fits = fits && left.take(problem.delay_up.back()) && left.take(problem.delay_down.back());
     }
     if (fits) continue;

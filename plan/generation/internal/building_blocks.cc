@@ -71,13 +71,17 @@ std::optional<BuildingBlock> place(const Problem& problem, const Pattern& patter
   return block;
 }
 
+// With a switch in at most so many places that the patterns of all periods take a moment, whatever the ranks.
 template <typename Visit>
-void for_each_descent(int ranks, Visit&& visit) {
+void for_each_descent(int ranks, bool may_switch, Visit&& visit) {
   constexpr int kDownMax = 5;
+  const int switches_max = may_switch ? std::min((1 << 17) / ranks, 16) : 0;
+  const int stride = std::max(1, (ranks - 2 + switches_max) / std::max(switches_max, 1));
   for (int down = 1; down <= kDownMax; ++down) {
     visit(down, down, ranks);
-    for (int later = 1; later <= kDownMax; ++later)
-      for (int switch_at = 2; later != down && switch_at < ranks; ++switch_at) visit(down, later, switch_at);
+    for (int later = 1; later <= kDownMax && switches_max > 0; ++later)
+      for (int switch_at = 2; later != down && switch_at < ranks; switch_at += stride)
+        visit(down, later, switch_at);
   }
 }
 
@@ -135,21 +139,28 @@ class Stamp {
 
 }  // namespace
 
-std::vector<BuildingBlock> building_blocks(const Problem& problem, int period) {
-  std::vector<BuildingBlock> blocks;
+std::vector<BuildingBlock> building_blocks(const Problem& problem, int period, int count_max) {
+  std::vector<std::pair<int, Pattern>> by_depth;
+  const auto add = [&](const Pattern& pattern) {
+    if (const auto block = place(problem, pattern)) by_depth.emplace_back(block->depth(), pattern);
+  };
   for (int second = 1; second < period; ++second) {
     for (int gradient = 1; gradient < period; ++gradient) {
       for (int last = 1; last < period; ++last) {
         if (second == gradient || second == last || gradient == last) continue;
-        for_each_descent(problem.ranks, [&](int down, int later, int switch_at) {
-          auto block = place(problem, {period, second, gradient, last, down, later, switch_at});
-          if (block) blocks.push_back(*std::move(block));
+        for_each_descent(problem.ranks, period == 6, [&](int down, int later, int switch_at) {
+          add({period, second, gradient, last, down, later, switch_at});
         });
       }
     }
   }
-  std::stable_sort(blocks.begin(), blocks.end(),
-                   [](const auto& block, const auto& other) { return block.depth() < other.depth(); });
+  std::stable_sort(by_depth.begin(), by_depth.end(),
+                   [](const auto& pattern, const auto& other) { return pattern.first < other.first; });
+  std::vector<BuildingBlock> blocks;
+  for (const auto& [depth, pattern] : by_depth) {
+    if (static_cast<int>(blocks.size()) == count_max) break;
+    blocks.push_back(*place(problem, pattern));
+  }
   return blocks;
 }
 

@@ -27,8 +27,8 @@ struct BuildingBlock {
   int depth() const { return slots.front().gradient_first; }
 };
 
-// All blocks of a period that take no more than the limits allow on average; those that end soonest first.
-std::vector<BuildingBlock> building_blocks(const Problem& problem, int period);
+// Blocks of a period that take no more than the limits allow on average: those that end soonest, in that order.
+std::vector<BuildingBlock> building_blocks(const Problem& problem, int period, int count_max);
 
 // The block stamped m times. Nothing when a rank then exceeds its limit.
 std::optional<Orders> stamped(const Problem& problem, const BuildingBlock& block);

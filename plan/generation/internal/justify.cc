@@ -69,24 +69,31 @@ class Justifier {
     return problem_.row(kind == kForward ? lane.stage + 1 : lane.stage - 1, kind) + step.microbatch;
   }
 
-  // Visits every rank's steps in turn, each after the one that it awaits. The programs are valid, so that there always
-  // is a next one.
+  // Visits every rank's steps in turn, each after the one that it awaits. The programs are valid, so that all get their
+  // turn.
   template <typename Position, typename Awaited, typename Visit>
   void in_turn(Position&& position_of, Awaited&& awaited_by, Visit&& visit) {
-    std::vector<char> is_visited(starts_.size(), 0);
+    constexpr int kNobody = -1, kVisited = -2;
+    std::vector<int> waiter(starts_.size(), kNobody);  // by place: the rank that stands still for it
     std::vector<int> turns(problem_.ranks, 0);
-    for (bool goes_on = true; goes_on;) {
-      goes_on = false;
-      for (int rank = 0; rank < problem_.ranks; ++rank) {
-        for (int& turn = turns[rank]; turn < static_cast<int>(ranks_[rank].size()); ++turn) {
-          const int position = position_of(rank, turn);
-          const Step step = ranks_[rank][position].step;
-          const int64_t awaited = awaited_by(rank, step);
-          if (awaited >= 0 && !is_visited[awaited]) break;
-          visit(rank, position);
-          if (const int64_t place = place_of(rank, step); place >= 0) is_visited[place] = 1;
-          goes_on = true;
+    std::vector<int> ready;
+    for (int rank = problem_.ranks - 1; rank >= 0; --rank) ready.push_back(rank);
+    while (!ready.empty()) {
+      const int rank = ready.back();
+      ready.pop_back();
+      for (int& turn = turns[rank]; turn < static_cast<int>(ranks_[rank].size()); ++turn) {
+        const int position = position_of(rank, turn);
+        const Step step = ranks_[rank][position].step;
+        const int64_t awaited = awaited_by(rank, step);
+        if (awaited >= 0 && waiter[awaited] != kVisited) {
+          waiter[awaited] = rank;
+          break;
         }
+        visit(rank, position);
+        const int64_t place = place_of(rank, step);
+        if (place < 0) continue;
+        if (waiter[place] >= 0) ready.push_back(waiter[place]);
+        waiter[place] = kVisited;
       }
     }
   }

@@ -113,7 +113,7 @@ class LocalSearch {
 
 void improve(Timetable& timetable, const Problem& problem, Ticks target, Budget& budget,
              std::mt19937_64& random) {
-  constexpr int kPatience = 2'000;
+  constexpr int kPatience = 300;
   LocalSearch search(timetable, problem, random);
   int since_better = 0;
   while (timetable.score().max_stage_span > target && since_better < kPatience) {

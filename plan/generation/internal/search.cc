@@ -15,7 +15,6 @@ namespace penstock::plan::internal {
 namespace {
 
 constexpr size_t kBestMax = 8;
-constexpr int kBlocksMax = 48;
 constexpr int kJustifyRounds = 3;
 
 class Search {
@@ -36,7 +35,7 @@ class Search {
     }
     if (best_.empty()) consider(one_at_a_time(problem_));
     while (may_try()) {
-      if (below(3) == 0) {
+      if (below(2) == 0) {
         explore();
       } else {
         polish();
@@ -82,13 +81,14 @@ class Search {
 
   // Longer periods hold less; the shortest with which a block fits is best.
   void try_blocks() {
-    constexpr int kPeriodMin = 6, kPeriodMax = 12;
-    int tried = 0;
-    for (int period = kPeriodMin; period <= kPeriodMax && tried == 0; ++period) {
-      for (const BuildingBlock& block : building_blocks(problem_, period)) {
+    constexpr int kPeriodMin = 6, kPeriodMax = 12, kBlocksMax = 64;
+    bool fits = false;
+    for (int period = kPeriodMin; period <= kPeriodMax && !fits; ++period) {
+      for (const BuildingBlock& block : building_blocks(problem_, period, kBlocksMax)) {
+        if (!may_try()) return;
         std::optional<Orders> orders = stamped(problem_, block);
         if (!orders) continue;
-        if (tried++ == kBlocksMax || !may_try()) return;
+        fits = true;
         consider(*std::move(orders));
       }
     }
