@@ -57,12 +57,22 @@ int64_t item_slot_bytes(const ModelSpec& model, int64_t tokens, const Item& item
   return 0;
 }
 
-int64_t parameter_bytes(const ModelSpec& model, const std::vector<Item>& items) {
+int64_t owned_bytes(const ModelSpec& model, const std::vector<Item>& items) {
   int64_t bytes = 0;
   for (const ParameterSpec& parameter : parameters_of(model, items)) {
     bytes = plus(bytes, tensor_bytes(parameter.elements()));
   }
   return bytes;
+}
+
+// The matrix that a tied head uses; 0 where these items have no tied head.
+int64_t tied_matrix_bytes(const ModelSpec& model, const std::vector<Item>& items) {
+  return holds_tied_head(model, items) ? tensor_bytes(model.vocab_size * model.hidden_size) : 0;
+}
+
+bool holds_embedding(const std::vector<Item>& items) {
+  return std::any_of(items.begin(), items.end(),
+                     [](const Item& item) { return item.kind == ItemKind::Embedding; });
 }
 
 // Slots of boundary tensors that this rank holds for a link.
@@ -123,9 +133,11 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
     prediction.activations =
         plus(prediction.activations, times(activation_slot_bytes(job, items), buffers.activation_slots));
   }
-  prediction.parameters = parameter_bytes(job.model, owned);
-  prediction.gradients = prediction.parameters;
-  prediction.optimizer = times(prediction.parameters, kMomentsOfAdamW);
+  const int64_t owned_once = owned_bytes(job.model, owned);
+  const int64_t tied = tied_matrix_bytes(job.model, owned);
+  prediction.parameters = plus(owned_once, holds_embedding(owned) ? 0 : tied);
+  prediction.gradients = plus(owned_once, tied);
+  prediction.optimizer = times(owned_once, kMomentsOfAdamW);
   for (const Link& link : program.links) {
     const int64_t slots = std::max<int64_t>(slots_here(link, program.rank), 0);
     prediction.boundary = plus(prediction.boundary, times(boundary_slot_bytes(job), slots));

@@ -5,6 +5,8 @@
 //   parameters   4 bytes for each element of the rank's parameters: the FP32 master weights
 //   gradients    the same again: weight gradients accumulate in FP32 (numerics contract)
 //   optimizer    twice the same: AdamW's first and second moments
+//                A tied matrix is the embedding's; a rank with the head has a second gradient of it, and without
+//                the embedding a copy of the matrix too
 //   activations  sum over stages of slots x slot: slots = H_s of the lowered program, slot = what the stage's
 //                forward keeps for its backward:
 //                  embedding  tokens [T]

@@ -78,6 +78,29 @@ TEST(PredictMemory, adds_up_a_ranks_stages_slots_and_links) {
                   Pair("activations", predicted->activations), Pair("boundary", predicted->boundary)));
 }
 
+TEST(PredictMemory, a_tied_matrix_is_held_where_it_is_used_and_updated_once) {
+  constexpr int64_t kMatrix = 12352;  // [257, 12] in whole cache lines
+  const JobSpec untied = job();
+  JobSpec tied = untied;
+  tied.model.tie_word_embeddings = true;
+  const std::vector<RankProgram> ranks = program().ranks;
+  const auto predicted = [&](const JobSpec& spec, int rank) {
+    return predict_memory(spec, spec.parallel.split, ranks[static_cast<size_t>(rank)]).value();
+  };
+  EXPECT_EQ(predicted(tied, 0).total(), predicted(untied, 0).total());        // the embedding owns it
+  EXPECT_EQ(predicted(tied, 1).parameters, predicted(untied, 1).parameters);  // a copy in lm_head's place
+  EXPECT_EQ(predicted(tied, 1).gradients, predicted(untied, 1).gradients);
+  EXPECT_EQ(predicted(tied, 1).optimizer, predicted(untied, 1).optimizer - 2 * kMatrix);
+
+  const Split one = {model_items(tied.model)};
+  RankProgram whole;
+  whole.buffers = {{StageIndex(0), 1}};
+  const MemoryPrediction together = predict_memory(tied, one, whole).value();
+  const MemoryPrediction apart = predict_memory(untied, one, whole).value();
+  EXPECT_EQ(together.parameters, apart.parameters - kMatrix);
+  EXPECT_EQ(together.gradients, apart.gradients);  // two accumulators, as with two matrices
+}
+
 TEST(PredictMemory, hand_offs_inside_a_rank_need_slots_too) {
   JobSpec spec = job();
   spec.parallel.split = automatic_split(spec.model, 4);

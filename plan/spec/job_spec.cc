@@ -34,6 +34,7 @@ class JobReader {
     read_model(file.section("model", Need::Required), spec_.model, problems_);
     read_data(file.section("data", Need::Required), spec_.model, spec_.data, problems_);
     read_train(file.section("train", Need::Required), spec_.train, problems_);
+    check_no_decay(root);
     check_batch(root);
     read_parallel(file.section("parallel"), spec_.model, spec_.parallel, problems_);
     check_size(root);
@@ -68,16 +69,36 @@ class JobReader {
     return inner == nullptr ? found->line : inner->line;
   }
 
+  // A pattern that fits no parameter is a typing mistake, and the weights would decay unnoticed.
+  void check_no_decay(const YamlNode& root) {
+    const ModelSpec& model = spec_.model;
+    if (model.vocab_size == 0 || model.hidden_size == 0 || model.num_hidden_layers == 0 ||
+        model.num_attention_heads == 0) {
+      return;
+    }
+    const YamlNode::Entry* train = root.find("train");
+    const YamlNode::Entry* optimizer = train == nullptr ? nullptr : train->value.find("optimizer");
+    if (optimizer == nullptr || optimizer->value.find("no_decay") == nullptr) return;
+    const std::vector<ParameterSpec> parameters = model_parameters(model);
+    for (const std::string& pattern : spec_.train.optimizer.no_decay) {
+      const bool fits = std::any_of(parameters.begin(), parameters.end(), [&](const ParameterSpec& each) {
+        return matches_pattern(each.name, pattern);
+      });
+      if (fits) continue;
+      problems_.expected(optimizer->value.find("no_decay")->line, "train.optimizer.no_decay",
+                         fmt::format("patterns of parameters' names, as {}", parameters[2].name),
+                         shown_value(pattern));
+    }
+  }
+
   void check_batch(const YamlNode& root) {
     const TrainSpec& train = spec_.train;
     if (train.microbatch_size == 0 || train.global_batch_size == 0) return;
     const int line = line_in(root, "train", "global_batch_size");
-    if (train.global_batch_size % train.microbatch_size != 0) {
-      problems_.expected(
-          line, "train.global_batch_size",
-          fmt::format("a multiple of microbatch_size ({}); uneven last microbatches are not built yet",
-                      train.microbatch_size),
-          fmt::format("{}", train.global_batch_size));
+    if (train.microbatch_size > train.global_batch_size) {
+      problems_.expected(line_in(root, "train", "microbatch_size"), "train.microbatch_size",
+                         fmt::format("at most global_batch_size ({})", train.global_batch_size),
+                         fmt::format("{}", train.microbatch_size));
     } else if (spec_.microbatches() > limits::kMicrobatches) {
       problems_.expected(
           line, "train.global_batch_size",
@@ -99,7 +120,9 @@ class JobReader {
     const auto hidden = static_cast<double>(model.hidden_size);
     const auto inner = static_cast<double>(model.intermediate_size);
     const auto layers = static_cast<double>(model.num_hidden_layers);
-    const double parameters = layers * (4 * hidden * hidden + 3 * hidden * inner) +
+    const auto heads = static_cast<double>(model.num_attention_heads);
+    const double attention = heads * static_cast<double>(model.head_size());  // of a query of all heads
+    const double parameters = layers * (4 * hidden * attention + 3 * hidden * inner) +
                               2 * hidden * static_cast<double>(model.vocab_size);
     if (parameters > kMostParameters) {
       problems_.expected(line_in(root, "model", "hidden_size"), "model",
@@ -108,8 +131,9 @@ class JobReader {
     }
     const TrainSpec& train = spec_.train;
     if (train.microbatch_size == 0 || train.global_batch_size == 0 || spec_.data.sequence_length == 0) return;
-    const double activations = 4 * static_cast<double>(spec_.tokens_per_step()) * (layers + 1) *
-                               (8 * hidden + 2 * inner + static_cast<double>(model.num_attention_heads) + 64);
+    const double tokens = static_cast<double>(spec_.microbatches() * spec_.tokens_per_microbatch());
+    const double activations =
+        4 * tokens * (layers + 1) * (4 * hidden + 4 * attention + 2 * inner + heads + 64);
     if (activations > kMostActivationBytes) {
       problems_.expected(line_in(root, "train", "global_batch_size"), "train.global_batch_size",
                          fmt::format("at most {:.3g} bytes of activations in a step", kMostActivationBytes),

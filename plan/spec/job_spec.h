@@ -5,7 +5,7 @@
 // worker on arrival, so one set of rules and messages holds everywhere. Pure: opens no file.
 //
 // Bounds, so that no product of fields overflows int64 and nothing that follows allocates without bound:
-//   vocab_size 2^22, hidden_size 2^17, intermediate_size 2^19, num_hidden_layers 4,096, num_attention_heads
+//   vocab_size 2^22, hidden_size 2^17, head_dim 2^13, intermediate_size 2^19, num_hidden_layers 4,096, num_attention_heads
 //   4,096, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7, pipeline
 //   4,096, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
 //   microbatches per step 65,536, stages_per_rank x microbatches 2^17, stages x microbatches 2^23, parameters
@@ -37,9 +37,8 @@ struct ModelSpec {
   int64_t head_dim = 0;  // size of one head; 0: hidden_size / num_attention_heads
   bool tie_word_embeddings = false;
   bool qk_norm = false;  // RMSNorm of every query and key head before RoPE, one weight a layer for all heads
-  double hidden_dropout =
-      0;  // of what attention and MLP add to the residual; keyed by (seed, step, microbatch, layer)
-  std::string from;  // Hugging Face directory whose weights the job starts from; "": initialised
+  double hidden_dropout = 0;  // of what attention and MLP add to the residual
+  std::string from{};         // Hugging Face directory whose weights the job starts from; "": initialised
 
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
 };
@@ -51,7 +50,7 @@ struct DataSpec {
   std::string tokenizer = "bytes";    // of text: bytes; of files of tokens: none
   std::string token_type = "uint16";  // of raw .bin files: uint16 | uint32
   int64_t sequence_length = 0;
-  int64_t epochs = 1;            // passes over the data, each in an order of its own; 0: without end
+  int64_t epochs = 1;  // passes over the data, each in an order of its own; 0: without end
   int64_t end_of_document = -1;  // token behind each document, inside of which attention stays; -1: none
 };
 
@@ -132,7 +131,10 @@ struct JobSpec {
 
   int stages() const { return parallel.pipeline * parallel.stages_per_rank; }
   int ranks() const { return parallel.pipeline; }
-  int64_t microbatches() const { return train.global_batch_size / train.microbatch_size; }
+  // The last microbatch of a step is filled up with sequences that count for nothing.
+  int64_t microbatches() const {
+    return (train.global_batch_size + train.microbatch_size - 1) / train.microbatch_size;
+  }
   int64_t tokens_per_microbatch() const { return train.microbatch_size * data.sequence_length; }
   int64_t tokens_per_step() const { return train.global_batch_size * data.sequence_length; }
 };

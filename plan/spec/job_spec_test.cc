@@ -111,6 +111,31 @@ TEST(ParseJobSpec, what_may_be_left_out_has_the_stated_default) {
   EXPECT_THAT(spec->notes, IsEmpty());
 }
 
+TEST(ParseJobSpec, what_a_model_and_its_training_may_say_is_read) {
+  std::string text = with("  tie_word_embeddings: false\n",
+                          "  tie_word_embeddings: true\n  head_dim: 48\n  qk_norm: true\n"
+                          "  hidden_dropout: 0.1\n");
+  const auto set = [&](const std::string& piece, const std::string& value) {
+    text.replace(text.find(piece), piece.size(), value);
+  };
+  set("num_attention_heads: 4", "num_attention_heads: 6");  // no divisor of 128: head_dim says the size
+  set("{name: cosine, warmup_steps: 20}", "{name: wsd, warmup_steps: 20, decay_steps: 50, min_ratio: 0}");
+  set("weight_decay: 0.1", "no_decay: [\"*norm.weight\", model.embed_tokens.weight]");
+  set("global_batch_size: 32", "global_batch_size: 30");
+  const StatusOr<JobSpec> spec = parse_job_spec(text);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->model.tie_word_embeddings);
+  EXPECT_TRUE(spec->model.qk_norm);
+  EXPECT_EQ(spec->model.head_size(), 48);
+  EXPECT_EQ(spec->model.hidden_dropout, 0.1);
+  EXPECT_EQ(spec->train.lr_schedule.name, "wsd");
+  EXPECT_EQ(spec->train.lr_schedule.decay_steps, 50);
+  EXPECT_EQ(spec->train.lr_schedule.min_ratio, 0);
+  EXPECT_THAT(spec->train.optimizer.no_decay, ElementsAre("*norm.weight", "model.embed_tokens.weight"));
+  EXPECT_EQ(spec->microbatches(), 8);  // seven of four sequences and one of two
+  EXPECT_EQ(spec->tokens_per_step(), 30 * 128);
+}
+
 TEST(ParseJobSpec, restart_is_read_and_said_to_count_as_zero) {
   const StatusOr<JobSpec> spec = parse_job_spec(kJob);
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -142,8 +167,8 @@ INSTANTIATE_TEST_SUITE_P(
     Keys, RefusedJobSpec,
     ::testing::Values(
         Refusal{"rope_theta: 10000", "rope_teta: 10000",
-                "line 10: model.rope_teta: expected a key of model (vocab_size, hidden_size, "
-                "num_hidden_layers and 13 more), found an unknown key; did you mean rope_theta?"},
+                "line 10: model.rope_teta: expected a key of model (from, vocab_size, "
+                "hidden_size and 13 more), found an unknown key; did you mean rope_theta?"},
         Refusal{"device: {kind: cpu, threads: 1}", "devise: {kind: cpu, threads: 1}",
                 "line 37: devise: expected a section or key of the job file (name, model, data and 10 more), "
                 "found an unknown key; did you mean device?"},
@@ -184,6 +209,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 37: device: expected a section of keys and values, found cpu"},
         Refusal{"betas: [0.9, 0.95]", "betas: 0.9",
                 "line 24: train.optimizer.betas: expected a list of two numbers, found 0.9"},
+        Refusal{"weight_decay: 0.1", "no_decay: norm",
+                "line 24: train.optimizer.no_decay: expected a list of at most 64 patterns of parameter "
+                "names, found norm"},
+        Refusal{"tie_word_embeddings: false", "hidden_dropout: 1",
+                "line 12: model.hidden_dropout: expected a finite number of at least 0 and below 1, found 1"},
         Refusal{"betas: [0.9, 0.95]", "betas: [0.9, 1.0]",
                 "line 24: train.optimizer.betas[1]: expected a finite number of at least 0 and below 1, "
                 "found 1.0"},
@@ -198,9 +228,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "inf"},
         Refusal{"rms_norm_eps: 1e-5", "rms_norm_eps: 0",
                 "line 11: model.rms_norm_eps: expected a finite number above 0 and at most 1, found 0"},
-        Refusal{"name: cosine", "name: cosin",
-                "line 25: train.lr_schedule.name: expected one of constant, cosine, found cosin; did you "
-                "mean cosine?"},
+        Refusal{
+            "name: cosine", "name: cosin",
+            "line 25: train.lr_schedule.name: expected one of constant, linear, cosine, wsd, found cosin; did you "
+            "mean cosine?"},
         Refusal{"name: adamw", "name: sgd", "line 24: train.optimizer.name: expected adamw, found sgd"},
         Refusal{"memory_budget: 80GB", "memory_budget: 80 gigs",
                 "line 38: memory_budget: expected whole bytes with an optional unit, as 80GB or 512MiB, "
@@ -228,9 +259,22 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"vocab_size: 256", "vocab_size: 255",
                 "line 16: data.tokenizer: expected a model.vocab_size of at least 256, which bytes need, "
                 "found 255"},
-        Refusal{"global_batch_size: 32", "global_batch_size: 30",
-                "line 20: train.global_batch_size: expected a multiple of microbatch_size (4); uneven last "
-                "microbatches are not built yet, found 30"},
+        Refusal{"microbatch_size: 4", "microbatch_size: 33",
+                "line 21: train.microbatch_size: expected at most global_batch_size (32), found 33"},
+        Refusal{"tie_word_embeddings: false", "head_dim: 33",
+                "line 12: model.head_dim: expected an even number, as rotary embeddings need, found 33"},
+        Refusal{"name: cosine, warmup_steps: 20", "name: wsd, warmup_steps: 20",
+                "line 25: train.lr_schedule.decay_steps: expected a value, which wsd needs, found none that "
+                "can be used"},
+        Refusal{"name: cosine, warmup_steps: 20", "name: wsd, warmup_steps: 20, decay_steps: 181",
+                "line 25: train.lr_schedule.decay_steps: expected at most train.steps - warmup_steps (180), "
+                "found 181"},
+        Refusal{"name: cosine, warmup_steps: 20", "name: linear, decay_steps: 18",
+                "line 25: train.lr_schedule.decay_steps: expected no such key with linear, which decays from "
+                "the warm-up to the last step, found 18"},
+        Refusal{"weight_decay: 0.1", "no_decay: [\"*norm.weight\", \"*.bias\"]",
+                "line 24: train.optimizer.no_decay: expected patterns of parameters' names, as "
+                "model.layers.0.self_attn.q_proj.weight, found *.bias"},
         Refusal{"warmup_steps: 20", "warmup_steps: 201",
                 "line 25: train.lr_schedule.warmup_steps: expected at most train.steps (200), found 201"},
         Refusal{"pipeline: 4", "pipeline: 6",
@@ -251,12 +295,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"num_hidden_layers: 8", "num_hidden_layers: 9223372036854775807",
                 "line 5: model.num_hidden_layers: expected a whole number from 1 to 4096, found "
                 "9223372036854775807"},
-        Refusal{
-            "microbatch_size: 4", "microbatch_size: 16384",
-            "line 20: train.global_batch_size: expected a multiple of microbatch_size (16384); uneven last "
-            "microbatches are not built yet, found 32\n"
-            "line 21: train.microbatch_size: expected at most 1048576 tokens in a microbatch "
-            "(microbatch_size x sequence_length), found 2097152"},
+        Refusal{"microbatch_size: 4", "microbatch_size: 16384",
+                "line 21: train.microbatch_size: expected at most global_batch_size (32), found 16384\n"
+                "line 21: train.microbatch_size: expected at most 1048576 tokens in a microbatch "
+                "(microbatch_size x sequence_length), found 2097152"},
         Refusal{"global_batch_size: 32", "global_batch_size: 262148",
                 "line 20: train.global_batch_size: expected at most 65536 microbatches (global_batch_size / "
                 "microbatch_size), found 65537"},
@@ -266,8 +308,6 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NotBuiltYet, RefusedJobSpec,
     ::testing::Values(
-        Refusal{"tie_word_embeddings: false", "tie_word_embeddings: true",
-                "line 12: model.tie_word_embeddings: not built yet; expected false, found true"},
         Refusal{"tie_word_embeddings: false", "moe: {num_experts: 8}",
                 "line 12: model.moe: not built yet; expected no such key, found a section"},
         Refusal{"dtype: float32", "dtype: bfloat16",

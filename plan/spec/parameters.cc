@@ -10,10 +10,10 @@ namespace {
 class ParameterList {
  public:
   void matrix(const std::string& name, int64_t rows, int64_t columns, Item item) {
-    add({name, {rows, columns}, item, 0, /*decayed=*/true, /*initialised_to_one=*/false});
+    add({name, {rows, columns}, item, 0, /*initialised_to_one=*/false});
   }
   void norm(const std::string& name, int64_t size, Item item) {
-    add({name, {size}, item, 0, /*decayed=*/false, /*initialised_to_one=*/true});
+    add({name, {size}, item, 0, /*initialised_to_one=*/true});
   }
   std::vector<ParameterSpec> release() { return std::move(parameters_); }
 
@@ -35,6 +35,10 @@ void add_block(const ModelSpec& model, int64_t layer, ParameterList& list) {
   list.matrix(prefix + "self_attn.k_proj.weight", key_value_size, model.hidden_size, item);
   list.matrix(prefix + "self_attn.v_proj.weight", key_value_size, model.hidden_size, item);
   list.matrix(prefix + "self_attn.o_proj.weight", model.hidden_size, query_size, item);
+  if (model.qk_norm) {
+    list.norm(prefix + "self_attn.q_norm.weight", model.head_size(), item);
+    list.norm(prefix + "self_attn.k_norm.weight", model.head_size(), item);
+  }
   list.norm(prefix + "post_attention_layernorm.weight", model.hidden_size, item);
   list.matrix(prefix + "mlp.gate_proj.weight", model.intermediate_size, model.hidden_size, item);
   list.matrix(prefix + "mlp.up_proj.weight", model.intermediate_size, model.hidden_size, item);
@@ -56,7 +60,7 @@ std::vector<ParameterSpec> model_parameters(const ModelSpec& model) {
   for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) add_block(model, layer, list);
   const Item head{ItemKind::Head, {}};
   list.norm("model.norm.weight", model.hidden_size, head);
-  list.matrix("lm_head.weight", model.vocab_size, model.hidden_size, head);
+  if (!model.tie_word_embeddings) list.matrix("lm_head.weight", model.vocab_size, model.hidden_size, head);
   return list.release();
 }
 
@@ -68,6 +72,37 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vect
     return !std::binary_search(wanted.begin(), wanted.end(), parameter.item);
   });
   return owned;
+}
+
+bool holds_tied_head(const ModelSpec& model, const std::vector<Item>& items) {
+  return model.tie_word_embeddings && std::any_of(items.begin(), items.end(), [](const Item& item) {
+           return item.kind == ItemKind::Head;
+         });
+}
+
+// Greedy, with one step back to the last star: linear in the product of the lengths.
+bool matches_pattern(std::string_view name, std::string_view pattern) {
+  size_t n = 0, p = 0, star = std::string_view::npos, after_star = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after_star = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++n, ++p;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool decays(const OptimizerSpec& optimizer, const std::string& name) {
+  return std::none_of(optimizer.no_decay.begin(), optimizer.no_decay.end(),
+                      [&](const std::string& pattern) { return matches_pattern(name, pattern); });
 }
 
 }  // namespace penstock::plan

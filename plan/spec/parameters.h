@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/spec/job_spec.h"
@@ -14,16 +15,24 @@ struct ParameterSpec {
   std::vector<int64_t> shape;       // [out, in] for matrices, [n] for norms
   Item item;                        // the item that owns it
   int32_t index = -1;               // place in model order
-  bool decayed = true;              // weight decay applies (all but norms)
   bool initialised_to_one = false;  // norms; the others are normal(0, initializer_range)
 
   int64_t elements() const;
 };
 
 // In the order in which a forward pass meets them: embedding; per block the norm before attention, q, k, v,
-// o, the norm before the MLP, gate, up, down; final norm, LM head.
+// o, with qk_norm the norms of q's and k's heads, the norm before the MLP, gate, up, down; final norm, LM
+// head. With tie_word_embeddings there is no LM head: the head uses the embedding's matrix, which counts once.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& model);
 // Those of the given items, in model order, with their places in the whole model.
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items);
+
+// Whether `items` use the tied matrix as their head does.
+bool holds_tied_head(const ModelSpec& model, const std::vector<Item>& items);
+
+// Whether `name` is the pattern, in which * stands for any characters.
+bool matches_pattern(std::string_view name, std::string_view pattern);
+// Whether weight decay applies to the parameter: none of the patterns of no_decay matches its name.
+bool decays(const OptimizerSpec& optimizer, const std::string& name);
 
 }  // namespace penstock::plan

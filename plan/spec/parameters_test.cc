@@ -49,11 +49,50 @@ TEST(Parameters, the_model_ends_with_its_head) {
   for (size_t i = 0; i < parameters.size(); ++i) EXPECT_EQ(parameters[i].index, static_cast<int32_t>(i));
 }
 
+TEST(Parameters, norms_of_queries_and_keys_stand_where_qwen3_has_them) {
+  ModelSpec model = small_model();
+  model.qk_norm = true;
+  model.head_dim = 6;
+  const std::vector<ParameterSpec> parameters = model_parameters(model);
+  ASSERT_EQ(parameters.size(), 1u + 2 * 11 + 2);
+  EXPECT_EQ(parameters[5].name, "model.layers.0.self_attn.o_proj.weight");
+  EXPECT_EQ(parameters[6].name, "model.layers.0.self_attn.q_norm.weight");
+  EXPECT_EQ(parameters[7].name, "model.layers.0.self_attn.k_norm.weight");
+  EXPECT_THAT(parameters[2].shape, ElementsAre(4 * 6, 16));
+  EXPECT_THAT(parameters[5].shape, ElementsAre(16, 4 * 6));
+  EXPECT_THAT(parameters[7].shape, ElementsAre(6));
+  EXPECT_TRUE(parameters[7].initialised_to_one);
+}
+
+TEST(Parameters, a_tied_head_has_no_matrix_of_its_own) {
+  ModelSpec model = small_model();
+  model.tie_word_embeddings = true;
+  EXPECT_EQ(model_parameters(model).back().name, "model.norm.weight");
+  const Item head{ItemKind::Head, {}};
+  EXPECT_EQ(parameters_of(model, {head}).size(), 1u);
+  EXPECT_TRUE(holds_tied_head(model, {head}));
+  EXPECT_FALSE(holds_tied_head(small_model(), {head}));
+  EXPECT_FALSE(holds_tied_head(model, {{ItemKind::Embedding, {}}}));
+}
+
+TEST(Parameters, a_star_stands_for_any_characters) {
+  EXPECT_TRUE(matches_pattern("model.norm.weight", "*norm.weight"));
+  EXPECT_TRUE(matches_pattern("model.norm.weight", "model.norm.weight"));
+  EXPECT_TRUE(matches_pattern("model.norm.weight", "*"));
+  EXPECT_TRUE(matches_pattern("model.layers.3.self_attn.k_norm.weight", "*.layers.*.self_attn.*"));
+  EXPECT_TRUE(matches_pattern("aab", "*ab"));
+  EXPECT_TRUE(matches_pattern("", "**"));
+  EXPECT_FALSE(matches_pattern("model.norm.weight", "norm*"));
+  EXPECT_FALSE(matches_pattern("model.norm.weight", "model.norm"));
+  EXPECT_FALSE(matches_pattern("model.norm", "model.norm.weight"));
+  EXPECT_FALSE(matches_pattern("abc", ""));
+}
+
 TEST(Parameters, only_norms_start_at_one_and_do_not_decay) {
   for (const ParameterSpec& parameter : model_parameters(small_model())) {
     const bool norm = parameter.name.find("norm") != std::string::npos;
     EXPECT_EQ(parameter.initialised_to_one, norm) << parameter.name;
-    EXPECT_EQ(parameter.decayed, !norm) << parameter.name;
+    EXPECT_EQ(decays(OptimizerSpec{}, parameter.name), !norm) << parameter.name;
     EXPECT_EQ(parameter.shape.size(), norm ? 1u : 2u) << parameter.name;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <array>
 #include <cmath>
 
 #include "base/ieee_math.h"
@@ -19,23 +20,14 @@ double polynomial(const std::array<double, N>& coefficients, double x) {
 
 }  // namespace
 
-std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter) {
-  std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0};
-  auto k0 = static_cast<uint32_t>(key);
-  auto k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * c[0];
-    const uint64_t b = uint64_t{0xCD9E8D57u} * c[2];
-    c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
-         static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c;
-}
-
 uint64_t stream_key(int64_t seed, std::string_view name) {
   return XXH3_64bits_withSeed(name.data(), name.size(), static_cast<uint64_t>(seed));
+}
+
+uint64_t dropout_key(const DropoutPlace& place) {
+  const std::array<int64_t, 4> words = {place.step, place.microbatch, place.layer,
+                                        static_cast<int64_t>(place.branch)};
+  return XXH3_64bits_withSeed(words.data(), sizeof(words), static_cast<uint64_t>(place.seed));
 }
 
 // Algorithm AS 241 (Wichura, "The percentage points of the normal distribution", 1988): relative error near

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <vector>
 
+#include "base/philox.h"
 #include "worker/model/parameters.h"
 
 namespace penstock::worker {
@@ -13,6 +15,24 @@ namespace {
 TEST(CounterRandom, philox_gives_the_published_numbers) {
   // Known answers of the generator's authors for key 0 and counter 0.
   EXPECT_EQ(philox(0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+}
+
+TEST(CounterRandom, a_dropout_mask_has_a_key_of_its_own_at_every_place_of_a_run) {
+  std::set<uint64_t> keys;
+  int places = 0;
+  for (const int64_t seed : {0, 1, 2}) {
+    for (const int64_t step : {0, 1, 1000}) {
+      for (const int64_t microbatch : {0, 1, 7}) {
+        for (const int64_t layer : {0, 1, 1000}) {
+          for (const auto branch : {DropoutPlace::Branch::Attention, DropoutPlace::Branch::FeedForward}) {
+            keys.insert(dropout_key({seed, step, microbatch, layer, branch}));
+            ++places;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(keys.size(), static_cast<size_t>(places));
 }
 
 TEST(CounterRandom, quantiles_agree_with_the_normal_distribution) {

@@ -1,5 +1,7 @@
 #include "worker/model/model_stage.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "worker/model/blocks/embedding.h"
 #include "worker/model/blocks/head.h"
@@ -24,7 +26,7 @@ void place(const plan::JobSpec& job, const plan::Item& item, Layout& layout) {
 std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan::Item& item, Layout& layout) {
   const plan::JobSpec& job = environment.job;
   const ParameterStore& parameters = environment.parameters;
-  PENSTOCK_CHECK(item.kind == plan::ItemKind::Block || environment.tokens != nullptr, "{} needs tokens",
+  PENSTOCK_CHECK(environment.tokens != nullptr || !ModelStage::reads_tokens(job, {item}), "{} needs tokens",
                  plan::to_string(item));
   switch (item.kind) {
     case plan::ItemKind::Embedding:
@@ -45,9 +47,10 @@ int64_t ModelStage::slot_bytes(const plan::JobSpec& job, const std::vector<plan:
   return layout.bytes();
 }
 
-bool ModelStage::reads_tokens(const std::vector<plan::Item>& items) {
-  return !items.empty() &&
-         (items.front().kind == plan::ItemKind::Embedding || items.back().kind == plan::ItemKind::Head);
+bool ModelStage::reads_tokens(const plan::JobSpec& job, const std::vector<plan::Item>& items) {
+  const bool documents = job.data.end_of_document >= 0;
+  return std::any_of(items.begin(), items.end(),
+                     [&](const plan::Item& item) { return item.kind != plan::ItemKind::Block || documents; });
 }
 
 ModelStage::ModelStage(StageIndex index, const std::vector<plan::Item>& items,
@@ -64,16 +67,20 @@ ModelStage::ModelStage(StageIndex index, const std::vector<plan::Item>& items,
 ModelStage::~ModelStage() = default;
 
 void ModelStage::begin_step(StepIndex) {
-  if (head_ != nullptr) head_->loss().clear();
+  if (head_ != nullptr) head_->begin_step();
 }
 
 double ModelStage::loss_sum() const {
   return head_ == nullptr ? 0 : head_->loss().total();
 }
 
+int64_t ModelStage::loss_targets() const {
+  return head_ == nullptr ? 0 : head_->targets();
+}
+
 Status ModelStage::forward(const StageCall& call) {
   PENSTOCK_RETURN_IF_ERROR(check(call, Direction::Forward));
-  const ItemCall on = item_call(call);
+  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call));
   if (!has_embedding_) environment_.operators.copy(call.input, items_.front()->saved_residual(on.slot));
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool last = i + 1 == items_.size();
@@ -86,7 +93,7 @@ Status ModelStage::forward(const StageCall& call) {
 
 Status ModelStage::backward(const StageCall& call) {
   PENSTOCK_RETURN_IF_ERROR(check(call, Direction::Backward));
-  const ItemCall on = item_call(call);
+  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call));
   kernels::TensorView gradient = call.input;
   for (size_t i = items_.size(); i-- > 0;) {
     const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
@@ -110,12 +117,18 @@ Status ModelStage::weight_gradient(const StageCall& call) {
 // here, at every edge of both directions, so that the bits do not depend on which edges are between stages.
 void ModelStage::round_at_edge(kernels::TensorView) const {}
 
-ItemCall ModelStage::item_call(const StageCall& call) const {
-  return {.step = call.step,
-          .microbatch = call.microbatch,
-          .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
-          .operators = environment_.operators,
-          .workspace = environment_.workspace};
+StatusOr<ItemCall> ModelStage::item_call(const StageCall& call) const {
+  const kernels::TensorView starts = environment_.workspace.document_starts;
+  if (!starts.empty() && environment_.tokens != nullptr) {
+    const std::span<int32_t> values(starts.i32(), static_cast<size_t>(starts.elements()));
+    PENSTOCK_RETURN_IF_ERROR(environment_.tokens->microbatch(call.step, call.microbatch, {}, {}, values));
+  }
+  return ItemCall{.step = call.step,
+                  .microbatch = call.microbatch,
+                  .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
+                  .operators = environment_.operators,
+                  .workspace = environment_.workspace,
+                  .document_starts = starts};
 }
 
 Status ModelStage::check(const StageCall& call, Direction direction) const {

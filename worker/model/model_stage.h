@@ -34,15 +34,16 @@ struct StageEnvironment {
   kernels::Operators& operators;
   const ParameterStore& parameters;  // holds the parameters of the stage's items
   const Workspace& workspace;
-  TokenSource* tokens = nullptr;  // needed by the stages that own the embedding or the head
+  TokenSource* tokens = nullptr;  // needed where ModelStage::reads_tokens
 };
 
 class ModelStage final : public Stage {
  public:
   // Bytes of one activation slot of a stage of these items, from what it lays out.
   static int64_t slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items);
-  // Whether a stage of these items asks for tokens.
-  static bool reads_tokens(const std::vector<plan::Item>& items);
+  // Whether a stage of these items asks for tokens: the ends of the model do, and where attention stays inside
+  // documents every stage with a block.
+  static bool reads_tokens(const plan::JobSpec& job, const std::vector<plan::Item>& items);
 
   // `items` are contiguous in model order. `activations` holds whole slots of slot_bytes and outlives the
   // stage.
@@ -58,12 +59,13 @@ class ModelStage final : public Stage {
   Status weight_gradient(const StageCall& call) override;
   bool has_loss() const override { return head_ != nullptr; }
   double loss_sum() const override;
+  int64_t loss_targets() const override;
 
  private:
   enum class Direction { Forward, Backward };
   Status check(const StageCall& call, Direction direction) const;
   Status check_boundary(kernels::TensorView tensor, bool expected, const char* what) const;
-  ItemCall item_call(const StageCall& call) const;
+  StatusOr<ItemCall> item_call(const StageCall& call) const;
   void round_at_edge(kernels::TensorView residual) const;
 
   StageIndex index_;

@@ -93,6 +93,162 @@ TEST_F(ModelStageTest, any_split_gives_the_same_bits) {
   }
 }
 
+// What a model may say, one at a time and all together.
+plan::JobSpec with_tied_embeddings(plan::JobSpec job) {
+  job.model.tie_word_embeddings = true;
+  return job;
+}
+plan::JobSpec with_qk_norm(plan::JobSpec job) {
+  job.model.qk_norm = true;
+  job.model.head_dim = 10;
+  return job;
+}
+plan::JobSpec with_dropout(plan::JobSpec job) {
+  job.model.hidden_dropout = 0.3;
+  return job;
+}
+plan::JobSpec with_uneven_microbatches(plan::JobSpec job) {
+  job.train.microbatch_size = 3;  // 8 sequences in 3, 3 and 2
+  return job;
+}
+plan::JobSpec with_documents(plan::JobSpec job) {
+  job.data.end_of_document = 0;
+  return job;
+}
+
+TEST_F(ModelStageTest, any_split_and_order_gives_the_same_bits_whatever_the_model_says) {
+  const std::vector<plan::JobSpec> jobs = {
+      with_tied_embeddings(job()),
+      with_qk_norm(job()),
+      with_dropout(job()),
+      with_uneven_microbatches(job()),
+      with_documents(job()),
+      with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job())))))};
+  const plan::JobSpec plain = job();
+  SequentialRun base(plain, cut(plain.model));
+  base.run_step(1);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(i);
+    const plan::JobSpec& spec = jobs[i];
+    SequentialRun whole(spec, cut(spec.model));
+    whole.run_step(1);
+    const Outcome expected = Outcome::of(whole);
+    ASSERT_TRUE(std::isfinite(expected.loss));
+    if (i != 3) {  // it does change something; the cut of the batch must not
+      EXPECT_NE(whole.loss_sum(), base.loss_sum());
+    }
+    for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{2, 2, 2, 1}, {1, 5, 1}}) {
+      SequentialRun run(spec, cut(spec.model, counts), 2);
+      run.begin_step(1);
+      for (int64_t m = 0; m < spec.microbatches(); ++m) run.forward(m);
+      for (int64_t m = 0; m < spec.microbatches(); ++m) run.backward(m);
+      run.sum_tied_gradients();
+      expect_same_bits(Outcome::of(run), expected);
+    }
+  }
+}
+
+double largest_relative_difference(const SequentialRun& found, const SequentialRun& expected) {
+  double largest = 0;
+  const std::vector<Parameter> a = found.parameters(), b = expected.parameters();
+  for (size_t i = 0; i < a.size(); ++i) {
+    double difference = 0, scale = 0;
+    for (int64_t k = 0; k < a[i].gradient.elements(); ++k) {
+      difference = std::max<double>(difference, std::abs(a[i].gradient.f32()[k] - b[i].gradient.f32()[k]));
+      scale = std::max<double>(scale, std::abs(b[i].gradient.f32()[k]));
+    }
+    largest = std::max(largest, difference / scale);
+  }
+  return largest;
+}
+
+TEST_F(ModelStageTest, a_batch_of_eight_in_three_microbatches_is_that_batch_in_one) {
+  // The last microbatch is filled up with a sequence that must not count: neither in the loss, nor in the mean,
+  // nor in any gradient.
+  plan::JobSpec one = job();
+  one.train.microbatch_size = 8;
+  const plan::JobSpec three = with_uneven_microbatches(job());
+  ASSERT_EQ(three.microbatches(), 3);
+  SequentialRun whole(one, cut(one.model));
+  SequentialRun parts(three, cut(three.model));
+  for (const int64_t step : {0, 1}) {
+    whole.run_step(step);
+    parts.run_step(step);
+    EXPECT_EQ(parts.stage(0).loss_targets(), 8 * 21);
+    EXPECT_NEAR(parts.loss(), whole.loss(), 1e-6 * whole.loss());
+    EXPECT_LT(largest_relative_difference(parts, whole), 1e-5);
+  }
+}
+
+TEST_F(ModelStageTest, the_gradient_of_a_tied_matrix_is_the_sum_of_both_uses) {
+  // Against the untied model with the same weights in both places.
+  const plan::JobSpec tied_job = with_tied_embeddings(job());
+  SequentialRun tied(tied_job, cut(tied_job.model, {3, 4}));
+  SequentialRun untied(job(), cut(job().model, {3, 4}));
+  const kernels::TensorView matrix = tied.parameters(0).at("model.embed_tokens.weight").weight;
+  const Parameter& embedding = untied.parameters(0).at("model.embed_tokens.weight");
+  const Parameter& head = untied.parameters(1).at("lm_head.weight");
+  untied.operators().copy(matrix, head.weight);
+  ASSERT_EQ(std::memcmp(matrix.data(), embedding.weight.data(), static_cast<size_t>(matrix.bytes())), 0);
+  tied.run_step(0);
+  untied.run_step(0);
+  EXPECT_EQ(tied.loss(), untied.loss());
+  const kernels::TensorView sum = tied.parameters(0).at("model.embed_tokens.weight").gradient;
+  for (int64_t k = 0; k < sum.elements(); ++k) {
+    ASSERT_EQ(sum.f32()[k], embedding.gradient.f32()[k] + head.gradient.f32()[k]) << k;
+  }
+  EXPECT_EQ(tied.parameters().size() + 1, untied.parameters().size());
+}
+
+TEST_F(ModelStageTest, every_microbatch_has_masks_of_its_own) {
+  // The same tokens in every microbatch: without dropout their losses are equal, with it they are not.
+  std::ofstream(path_, std::ios::binary) << std::string(4000, 'x');
+  for (const bool dropout : {false, true}) {
+    const plan::JobSpec spec = dropout ? with_dropout(job()) : job();
+    SequentialRun run(spec, cut(spec.model));
+    run.begin_step(0);
+    run.forward(0);
+    const double first = run.loss_sum();
+    run.forward(1);
+    EXPECT_EQ(run.loss_sum() == 2 * first, !dropout);
+    run.begin_step(1);
+    run.forward(0);
+    EXPECT_EQ(run.loss_sum() == first, !dropout) << "another step has the same mask";
+  }
+}
+
+TEST_F(ModelStageTest, dropout_gradients_are_those_of_the_masked_function) {
+  // Central differences through the whole model under the same masks: a backward with another mask, scale or
+  // place fails here.
+  plan::JobSpec spec = with_dropout(with_qk_norm(job()));
+  spec.train.global_batch_size = 2;
+  spec.model.num_hidden_layers = 2;
+  SequentialRun run(spec, cut(spec.model));
+  run.run_step(0);
+  const Outcome outcome = Outcome::of(run);
+  for (size_t p = 0; p < outcome.gradients.size(); ++p) {
+    const Parameter parameter = run.parameters()[p];
+    const std::vector<float>& gradient = outcome.gradients[p];
+    // Along the gradient itself: the derivative is its norm.
+    double norm = 0;
+    for (const float value : gradient) norm += static_cast<double>(value) * value;
+    norm = std::sqrt(norm);
+    const double step_size = 2e-2 / std::max(1.0, norm);
+    std::vector<float> weight(parameter.weight.f32(), parameter.weight.f32() + parameter.weight.elements());
+    const auto loss_at = [&](double offset) {
+      for (size_t k = 0; k < weight.size(); ++k) {
+        parameter.weight.f32()[k] = static_cast<float>(weight[k] + offset * gradient[k] / norm);
+      }
+      run.begin_step(0);
+      run.forward(0);
+      return run.loss();
+    };
+    const double slope = (loss_at(step_size) - loss_at(-step_size)) / (2 * step_size);
+    std::copy(weight.begin(), weight.end(), parameter.weight.f32());
+    EXPECT_NEAR(slope, norm, 0.02 * norm) << parameter.spec.name;
+  }
+}
+
 TEST_F(ModelStageTest, any_number_of_threads_gives_the_same_bits) {
   SequentialRun one(job(), cut(job().model, {4, 3}), 1);
   one.run_step(0);
@@ -162,6 +318,22 @@ TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
   }
 }
 
+TEST_F(ModelStageTest, what_a_tied_matrix_takes_is_predicted_where_it_is_held) {
+  const plan::ModelSpec model = with_tied_embeddings(job()).model;
+  const plan::JobSpec spec = with_tied_embeddings(with_qk_norm(job()));
+  for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
+    for (const std::vector<plan::Item>& items : cut(model, counts)) {
+      EXPECT_EQ(ModelStage::slot_bytes(spec, items), plan::activation_slot_bytes(spec, items));
+      plan::RankProgram program;
+      program.buffers = {{StageIndex(0), 3}};
+      const auto predicted = plan::predict_memory(spec, {items}, program).value();
+      const ParameterStore store = ParameterStore::create(spec.model, items).value();
+      EXPECT_EQ(store.parameter_bytes(), predicted.parameters);
+      EXPECT_EQ(store.gradient_bytes(), predicted.gradients);
+    }
+  }
+}
+
 TEST_F(ModelStageTest, a_slot_holds_exactly_the_listed_tensors) {
   const auto rounded = [](int64_t elements) { return (elements * 4 + 63) / 64 * 64; };
   const int64_t tokens = 42, hidden = 36, query = 36, key_value = 12, intermediate = 52, heads = 6;
@@ -178,9 +350,12 @@ TEST_F(ModelStageTest, a_slot_holds_exactly_the_listed_tensors) {
 
 TEST_F(ModelStageTest, only_the_ends_of_the_model_ask_for_tokens) {
   const plan::Split split = cut(job().model, {3, 3, 1});
-  EXPECT_TRUE(ModelStage::reads_tokens(split[0]));
-  EXPECT_FALSE(ModelStage::reads_tokens(split[1]));
-  EXPECT_TRUE(ModelStage::reads_tokens(split[2]));
+  EXPECT_TRUE(ModelStage::reads_tokens(job(), split[0]));
+  EXPECT_FALSE(ModelStage::reads_tokens(job(), split[1]));
+  EXPECT_TRUE(ModelStage::reads_tokens(job(), split[2]));
+  plan::JobSpec with_documents = job();
+  with_documents.data.end_of_document = 0;
+  EXPECT_TRUE(ModelStage::reads_tokens(with_documents, split[1]));
   SequentialRun run(job(), split);
   EXPECT_FALSE(run.stage(0).has_loss());
   EXPECT_FALSE(run.stage(1).has_loss());

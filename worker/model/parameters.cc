@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/philox.h"
 #include "worker/model/counter_random.h"
 
 namespace penstock::worker {
@@ -44,41 +45,58 @@ Place place_of(const plan::ParameterSpec& spec, Layout& layout) {
 StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
                                                 const std::vector<plan::Item>& items) {
   ParameterStore store;
+  store.tied_ = model.tie_word_embeddings;
   const std::vector<plan::ParameterSpec> specs = plan::parameters_of(model, items);
-  Layout layout;
-  std::vector<Place> places;
-  places.reserve(specs.size());
-  for (const plan::ParameterSpec& spec : specs) places.push_back(place_of(spec, layout));
+  Layout weights, gradients;
+  std::vector<Place> weight_places, gradient_places;
+  for (const plan::ParameterSpec& spec : specs) {
+    weight_places.push_back(place_of(spec, weights));
+    gradient_places.push_back(place_of(spec, gradients));
+  }
+  const bool tied_head = plan::holds_tied_head(model, items);
+  const plan::ParameterSpec embedding = plan::model_parameters(model).front();
+  const bool owns_embedding = !specs.empty() && specs.front().name == embedding.name;
+  const Place copy = tied_head && !owns_embedding ? place_of(embedding, weights) : Place{};
+  const Place accumulator = tied_head ? place_of(embedding, gradients) : Place{};
 
-  PENSTOCK_ASSIGN_OR_RETURN(store.weights_, kernels::Slab::allocate(layout.bytes(), "parameters"));
-  PENSTOCK_ASSIGN_OR_RETURN(store.gradients_, kernels::Slab::allocate(layout.bytes(), "gradients"));
+  PENSTOCK_ASSIGN_OR_RETURN(store.weights_, kernels::Slab::allocate(weights.bytes(), "parameters"));
+  PENSTOCK_ASSIGN_OR_RETURN(store.gradients_, kernels::Slab::allocate(gradients.bytes(), "gradients"));
+  void* const weight_memory = store.weights_.view().data;
+  void* const gradient_memory = store.gradients_.view().data;
   for (size_t i = 0; i < specs.size(); ++i) {
     store.parameters_.push_back(
-        {specs[i], places[i].in(store.weights_.view().data), places[i].in(store.gradients_.view().data)});
+        {specs[i], weight_places[i].in(weight_memory), gradient_places[i].in(gradient_memory)});
   }
-  const auto by_model_order = [](const Parameter& a, const Parameter& b) {
-    return a.spec.index < b.spec.index;
-  };
-  std::sort(store.parameters_.begin(), store.parameters_.end(), by_model_order);
+  if (tied_head) {
+    const kernels::TensorView weight =
+        owns_embedding ? store.parameters_.front().weight : copy.in(weight_memory);
+    store.tied_head_ = Parameter{embedding, weight, accumulator.in(gradient_memory)};
+  }
   return store;
 }
 
+namespace {
+
+void initialise_parameter(const Parameter& parameter, double deviation, int64_t seed,
+                          kernels::ComputeThreads& threads) {
+  const std::span<float> weights = values(parameter.weight);
+  if (parameter.spec.initialised_to_one) return std::fill(weights.begin(), weights.end(), 1.0f);
+  const uint64_t key = stream_key(seed, parameter.spec.name);
+  const size_t pieces = (weights.size() + kElementsOfPiece - 1) / kElementsOfPiece;
+  threads.parallel_for(static_cast<int64_t>(pieces), [&](int64_t piece) {
+    const size_t first = static_cast<size_t>(piece) * kElementsOfPiece;
+    const size_t count = std::min(kElementsOfPiece, weights.size() - first);
+    fill_normal_from(key, first, deviation, weights.subspan(first, count));
+  });
+}
+
+}  // namespace
+
 void ParameterStore::initialise(const plan::ModelSpec& model, int64_t seed,
                                 kernels::ComputeThreads& threads) {
-  for (const Parameter& parameter : parameters_) {
-    const std::span<float> weights = values(parameter.weight);
-    if (parameter.spec.initialised_to_one) {
-      std::fill(weights.begin(), weights.end(), 1.0f);
-      continue;
-    }
-    const uint64_t key = stream_key(seed, parameter.spec.name);
-    const size_t pieces = (weights.size() + kElementsOfPiece - 1) / kElementsOfPiece;
-    threads.parallel_for(static_cast<int64_t>(pieces), [&](int64_t piece) {
-      const size_t first = static_cast<size_t>(piece) * kElementsOfPiece;
-      const size_t count = std::min(kElementsOfPiece, weights.size() - first);
-      fill_normal_from(key, first, model.initializer_range, weights.subspan(first, count));
-    });
-  }
+  const double deviation = model.initializer_range;
+  for (const Parameter& parameter : parameters_) initialise_parameter(parameter, deviation, seed, threads);
+  if (tied_head_) initialise_parameter(*tied_head_, deviation, seed, threads);
 }
 
 void ParameterStore::initialise(const plan::ModelSpec& model, int64_t seed) {
@@ -95,6 +113,15 @@ const Parameter& ParameterStore::at(const std::string& name) const {
                                   [&](const Parameter& parameter) { return parameter.spec.name == name; });
   PENSTOCK_CHECK(found != parameters_.end(), "{} is not a parameter of this rank", name);
   return *found;
+}
+
+const Parameter* ParameterStore::tied_embedding() const {
+  const bool owned = !parameters_.empty() && parameters_.front().spec.item.kind == plan::ItemKind::Embedding;
+  return tied_ && owned ? &parameters_.front() : nullptr;
+}
+
+const Parameter& ParameterStore::head_weight() const {
+  return tied_head_ ? *tied_head_ : at("lm_head.weight");
 }
 
 std::vector<WeightDigest> ParameterStore::digests() const {

@@ -134,6 +134,25 @@ TEST(ParameterStore, one_flipped_bit_changes_the_digest) {
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(before[i].digest == after[i].digest, i != 3);
 }
 
+TEST(ParameterStore, a_tied_matrix_has_two_accumulators_and_one_owner) {
+  plan::ModelSpec tied = model();
+  tied.tie_word_embeddings = true;
+  ParameterStore both = ParameterStore::create(tied, plan::model_items(tied)).value();
+  both.initialise(tied, 1);
+  EXPECT_EQ(both.parameters().back().spec.name, "model.norm.weight");
+  ASSERT_NE(both.tied_head(), nullptr);
+  EXPECT_EQ(both.tied_head()->weight.data(), both.tied_embedding()->weight.data());
+  EXPECT_NE(both.tied_head()->gradient.data(), both.tied_embedding()->gradient.data());
+  EXPECT_EQ(both.gradient_bytes(), both.parameter_bytes() + 832);
+
+  ParameterStore head = ParameterStore::create(tied, {kHead}).value();
+  head.initialise(tied, 1);
+  EXPECT_EQ(head.tied_embedding(), nullptr);
+  EXPECT_EQ(head.parameters().size(), 1u);  // the copy is not its own: not in norm, digest or optimizer
+  EXPECT_EQ(copy_of(head.head_weight().weight), copy_of(both.head_weight().weight));
+  EXPECT_EQ(ParameterStore::create(tied, {kEmbedding}).value().tied_head(), nullptr);
+}
+
 TEST(ParameterStore, gradients_can_be_cleared) {
   kernels::ComputeThreads threads(1);
   const auto operators = kernels::make_cpu_operators(threads);

@@ -40,8 +40,10 @@ class Stage {
   // Whether this is the loss stage: the one that owns the head.
   virtual bool has_loss() const { return false; }
   // Sum of the losses of the step so far, in microbatch order whatever the order of the forwards was. Divided
-  // by the tokens of the step it is the loss of the step. 0 on a stage without the loss.
+  // by the targets of the step it is the loss of the step. 0 on a stage without the loss.
   virtual double loss_sum() const = 0;
+  // Tokens of the whole step that have a target, once its first forward has run; 0 on a stage without the loss.
+  virtual int64_t loss_targets() const { return 0; }
 };
 
 }  // namespace penstock::worker

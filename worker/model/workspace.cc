@@ -17,8 +17,9 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
   };
   std::vector<Wanted> wanted;
   Layout layout;
-  const auto want = [&](kernels::TensorView& tensor, std::initializer_list<int64_t> shape) {
-    wanted.push_back({&tensor, layout.place(kernels::DataType::Float32, shape)});
+  const auto want = [&](kernels::TensorView& tensor, std::initializer_list<int64_t> shape,
+                        kernels::DataType type = kernels::DataType::Float32) {
+    wanted.push_back({&tensor, layout.place(type, shape)});
   };
   want(workspace.edge[0], {tokens, model.hidden_size});
   want(workspace.edge[1], {tokens, model.hidden_size});
@@ -33,6 +34,15 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
   want(workspace.key_gradient, {tokens, key_value_width});
   want(workspace.value_gradient, {tokens, key_value_width});
   want(workspace.inverse_rms, {tokens});
+  if (model.qk_norm) {
+    want(workspace.query, {tokens, query_width});
+    want(workspace.key, {tokens, key_value_width});
+    want(workspace.query_inverse_rms, {tokens * model.num_attention_heads});
+    want(workspace.key_inverse_rms, {tokens * model.num_key_value_heads});
+  }
+  if (job.data.end_of_document >= 0) {
+    want(workspace.document_starts, {tokens}, kernels::DataType::Int32);
+  }
 
   PENSTOCK_ASSIGN_OR_RETURN(workspace.slab_, kernels::Slab::allocate(layout.bytes(), "workspace"));
   for (const Wanted& each : wanted) *each.tensor = each.place.in(workspace.slab_.view().data);

@@ -35,6 +35,13 @@ class Workspace {
   kernels::TensorView key_gradient;        // [T, Hkv * D]
   kernels::TensorView value_gradient;      // [T, Hkv * D]
   kernels::TensorView inverse_rms;         // [T]     of a recomputed norm
+  // With qk_norm: normed and rotated, then the gradients before the norm.
+  kernels::TensorView query;              // [T, Hq * D]
+  kernels::TensorView key;                // [T, Hkv * D]
+  kernels::TensorView query_inverse_rms;  // [T * Hq]
+  kernels::TensorView key_inverse_rms;    // [T * Hkv]
+  // Where attention stays inside documents.
+  kernels::TensorView document_starts;  // [T] i32
 
  private:
   Workspace() = default;

@@ -36,8 +36,12 @@ double clipping_coefficient(double norm, double limit) {
 
 StatusOr<AdamW> AdamW::create(const plan::TrainSpec& train, const ParameterStore& parameters,
                               kernels::Operators& operators) {
-  PENSTOCK_ASSIGN_OR_RETURN(kernels::Slab moments,
-                            kernels::Slab::allocate(2 * parameters.parameter_bytes(), "optimizer"));
+  Layout layout;
+  for (const Parameter& parameter : parameters.parameters()) {
+    place_of(parameter.spec, layout);
+    place_of(parameter.spec, layout);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(kernels::Slab moments, kernels::Slab::allocate(layout.bytes(), "optimizer"));
   return AdamW(train, parameters, operators, std::move(moments));
 }
 
@@ -48,7 +52,8 @@ AdamW::AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, ker
   for (const Parameter& parameter : parameters.parameters()) {
     const Place first = place_of(parameter.spec, layout);
     const Place second = place_of(parameter.spec, layout);
-    by_parameter_.push_back({first.in(moments_.view().data), second.in(moments_.view().data)});
+    by_parameter_.push_back({first.in(moments_.view().data), second.in(moments_.view().data),
+                             plan::decays(train_.optimizer, parameter.spec.name)});
   }
 }
 
@@ -73,7 +78,7 @@ Status AdamW::apply(StepIndex step, double norm) {
                             .step = step.value + 1};
   for (size_t i = 0; i < by_parameter_.size(); ++i) {
     const Parameter& parameter = parameters_->parameters()[i];
-    update.weight_decay = parameter.spec.decayed ? train_.optimizer.weight_decay : 0;
+    update.weight_decay = by_parameter_[i].decays ? train_.optimizer.weight_decay : 0;
     operators_->adamw(parameter.weight, parameter.gradient, by_parameter_[i].first, by_parameter_[i].second,
                       update);
   }

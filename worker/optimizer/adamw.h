@@ -1,4 +1,5 @@
-// AdamW with decoupled weight decay over the parameters of one rank, with global-norm clipping.
+// AdamW with decoupled weight decay over the parameters that one rank owns, with global-norm clipping. Two
+// groups: the parameters that optimizer.no_decay names are not decayed.
 //
 // A step: every rank takes local_squared_norms(), the ranks exchange them, each forms gradient_norm() over
 // all parameters in model order (so that all have the same bits), then apply(). Thread: the interpreter's.
@@ -46,9 +47,10 @@ class AdamW {
   int64_t optimizer_bytes() const { return moments_.bytes(); }
 
  private:
-  struct Moments {
+  struct State {
     kernels::TensorView first;
     kernels::TensorView second;
+    bool decays = true;
   };
   AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, kernels::Operators& operators,
         kernels::Slab moments);
@@ -57,7 +59,7 @@ class AdamW {
   const ParameterStore* parameters_;
   kernels::Operators* operators_;
   kernels::Slab moments_;
-  std::vector<Moments> by_parameter_;  // beside parameters_->parameters()
+  std::vector<State> by_parameter_;  // beside parameters_->parameters()
 };
 
 }  // namespace penstock::worker

@@ -91,11 +91,27 @@ TEST_F(AdamWTest, without_a_gradient_matrices_decay_and_norms_do_not) {
   ASSERT_TRUE(optimizer.apply(StepIndex(0), 0).ok());
   for (size_t i = 0; i < parameters.parameters().size(); ++i) {
     const Parameter& parameter = parameters.parameters()[i];
-    const double kept = parameter.spec.decayed ? 1 - 1e-3 * 0.5 : 1;
+    const bool norm = parameter.spec.shape.size() == 1;
+    const double kept = norm ? 1 : 1 - 1e-3 * 0.5;
     for (int64_t k = 0; k < parameter.weight.elements(); ++k) {
       const double expected = before.parameters()[i].weight.f32()[k] * kept;
       ASSERT_NEAR(parameter.weight.f32()[k], expected, 1e-7 * std::abs(expected)) << parameter.spec.name;
     }
+  }
+}
+
+TEST_F(AdamWTest, parameters_that_no_decay_names_keep_their_weights) {
+  train_.optimizer.no_decay = {"*.mlp.*", "model.embed_tokens.weight"};
+  ParameterStore parameters = store();
+  const ParameterStore before = store();
+  AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  ASSERT_TRUE(optimizer.apply(StepIndex(0), 0).ok());
+  for (size_t i = 0; i < parameters.parameters().size(); ++i) {
+    const Parameter& parameter = parameters.parameters()[i];
+    const bool named = parameter.spec.name.find("mlp") != std::string::npos ||
+                       parameter.spec.name.find("embed") != std::string::npos;
+    const float was = before.parameters()[i].weight.f32()[0];
+    EXPECT_EQ(parameter.weight.f32()[0] == was, named) << parameter.spec.name;
   }
 }
 

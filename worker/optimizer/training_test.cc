@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -40,6 +41,7 @@ class Training {
       const Status applied = optimizer.apply(StepIndex(step), gradient_norm_);
       PENSTOCK_CHECK(applied.ok(), "{}", message(applied));
     }
+    run_.share_tied_weight();
     return run_.loss();
   }
 
@@ -92,7 +94,7 @@ class TextTraining : public ::testing::Test {
     job.train.microbatch_size = 2;
     job.train.seed = 1;
     job.train.optimizer.lr = 1e-2;
-    job.train.lr_schedule = {"cosine", 4, 0.1};
+    job.train.lr_schedule = {"cosine", 4, /*decay_steps=*/0, 0.1};
     return job;
   }
 
@@ -121,6 +123,24 @@ TEST_F(TextTraining, split_and_threads_do_not_change_losses_or_weights) {
   }
   ASSERT_EQ(joined.size(), digests.size());
   for (size_t i = 0; i < digests.size(); ++i) EXPECT_EQ(joined[i].digest, digests[i].digest) << i;
+}
+
+TEST_F(TextTraining, tied_embeddings_train_to_the_same_bits_on_one_rank_and_on_four) {
+  plan::JobSpec spec = job(random_bytes(8000));
+  spec.model.tie_word_embeddings = true;
+  spec.model.qk_norm = true;
+  spec.model.hidden_dropout = 0.1;
+  Training one(spec, {});
+  Training four(spec, {1, 2, 1, 1}, 2);
+  for (int64_t step = 0; step < 6; ++step) {
+    EXPECT_EQ(one.step(step), four.step(step));
+    EXPECT_EQ(one.gradient_norm(), four.gradient_norm());
+  }
+  const kernels::TensorView expected = one.run().parameters(0).tied_embedding()->weight;
+  for (const kernels::TensorView found :
+       {four.run().parameters(0).tied_embedding()->weight, four.run().parameters(3).tied_head()->weight}) {
+    EXPECT_EQ(std::memcmp(found.data(), expected.data(), static_cast<size_t>(expected.bytes())), 0);
+  }
 }
 
 TEST_F(TextTraining, another_seed_gives_other_losses) {

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/spec/internal/sections.h"
 
 namespace penstock::plan {
@@ -18,6 +20,24 @@ void read_betas(const YamlNode::Entry& entry, OptimizerSpec& optimizer, Problems
   }
 }
 
+void read_no_decay(const YamlNode::Entry& entry, OptimizerSpec& optimizer, Problems& problems) {
+  constexpr size_t kMostPatterns = 64;
+  const char* field = "train.optimizer.no_decay";
+  if (!entry.value.is(YamlNode::Kind::List) || entry.value.items.size() > kMostPatterns) {
+    return problems.expected(entry.line, field,
+                             fmt::format("a list of at most {} patterns of parameter names", kMostPatterns),
+                             entry.value.shown());
+  }
+  optimizer.no_decay.clear();
+  for (const YamlNode& item : entry.value.items) {
+    if (item.is(YamlNode::Kind::Scalar) && !item.text.empty() && item.text.size() <= 255) {
+      optimizer.no_decay.push_back(item.text);
+    } else {
+      problems.expected(item.line, field, "patterns of 1 to 255 bytes, as \"*norm.weight\"", item.shown());
+    }
+  }
+}
+
 void read_optimizer(Section section, OptimizerSpec& optimizer, Problems& problems) {
   section.choice("name", optimizer.name, Names{"adamw"});
   section.number("lr", optimizer.lr, {.least = 0, .most = 1e3});
@@ -25,12 +45,36 @@ void read_optimizer(Section section, OptimizerSpec& optimizer, Problems& problem
   section.number("weight_decay", optimizer.weight_decay, {.least = 0, .most = 1e3});
   section.number("clip_grad_norm", optimizer.clip_grad_norm, {.least = 0, .most = 1e12});
   if (const YamlNode::Entry* betas = section.entry("betas")) read_betas(*betas, optimizer, problems);
+  if (const YamlNode::Entry* no_decay = section.entry("no_decay")) {
+    read_no_decay(*no_decay, optimizer, problems);
+  }
   section.finish();
 }
 
+// `given`: decay_steps stands in the file.
+void check_decay_steps(const Section& section, int64_t steps, const LearningRateSchedule& schedule,
+                       bool given, Problems& problems) {
+  const bool wsd = schedule.name == "wsd";
+  if (given && !wsd) {
+    problems.expected(
+        section.line_of("decay_steps"), "train.lr_schedule.decay_steps",
+        fmt::format("no such key with {}, which decays from the warm-up to the last step", schedule.name),
+        fmt::format("{}", schedule.decay_steps));
+  } else if (wsd && !given) {
+    problems.expected(section.line_of("decay_steps"), "train.lr_schedule.decay_steps",
+                      "a value, which wsd needs", "none that can be used");
+  } else if (wsd && steps > 0 && schedule.decay_steps > steps - std::min(steps, schedule.warmup_steps)) {
+    problems.expected(section.line_of("decay_steps"), "train.lr_schedule.decay_steps",
+                      fmt::format("at most train.steps - warmup_steps ({})",
+                                  steps - std::min(steps, schedule.warmup_steps)),
+                      fmt::format("{}", schedule.decay_steps));
+  }
+}
+
 void read_lr_schedule(Section section, int64_t steps, LearningRateSchedule& schedule, Problems& problems) {
-  section.choice("name", schedule.name, Names{"constant", "cosine"});
+  section.choice("name", schedule.name, Names{"constant", "linear", "cosine", "wsd"});
   section.integer("warmup_steps", schedule.warmup_steps, {0, 10'000'000});
+  const bool decay_given = section.integer("decay_steps", schedule.decay_steps, {1, 10'000'000});
   section.number("min_ratio", schedule.min_ratio, {.least = 0, .most = 1});
   section.finish();
   if (steps > 0 && schedule.warmup_steps > steps) {
@@ -38,6 +82,7 @@ void read_lr_schedule(Section section, int64_t steps, LearningRateSchedule& sche
                       fmt::format("at most train.steps ({})", steps),
                       fmt::format("{}", schedule.warmup_steps));
   }
+  check_decay_steps(section, steps, schedule, decay_given, problems);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 //   inverse_rms  [T]     f32
 //   targets      [T]     i32
 //   log_sum_exp  [T]     f32
-// The loss is the mean over the tokens of the whole step, so the backward scales by 1 / tokens of the step
-// and microbatches simply add up.
+// The loss is the mean over the targets of the whole step, so the backward scales by 1 / their number, which is
+// known before the first one, and microbatches simply add up. Tokens without a target count for nothing.
 #pragma once
 
 #include "plan/spec/job_spec.h"
@@ -28,8 +28,10 @@ class HeadItem final : public ModelItem {
   Status forward(const ItemCall& call, kernels::TensorView) override;
   void backward(const ItemCall& call, kernels::TensorView, kernels::TensorView input_gradient) override;
 
-  StepLoss& loss() { return loss_; }
+  void begin_step();
   const StepLoss& loss() const { return loss_; }
+  // Of the step, once a forward of it has run; 0 before.
+  int64_t targets() const { return targets_; }
 
  private:
   struct Saved {
@@ -41,8 +43,8 @@ class HeadItem final : public ModelItem {
   const Parameter& weight_;
   TokenSource* source_;
   double epsilon_;
-  double scale_;  // 1 / tokens of the step
   StepLoss loss_;
+  int64_t targets_ = 0;  // of the whole step
 };
 
 }  // namespace penstock::worker

@@ -21,6 +21,7 @@ struct ItemCall {
   void* slot = nullptr;  // first byte of the stage's activation slot
   kernels::Operators& operators;
   const Workspace& workspace;
+  kernels::TensorView document_starts{};  // [T] i32 where attention stays inside documents; else empty
 };
 
 class ModelItem {

@@ -59,6 +59,7 @@ class LlamaFixture {
                  .rope_theta = number("rope_theta"),
                  .rms_norm_eps = number("rms_norm_eps")};
     job.data.sources = {folder_ + "/text.bin"};
+    job.data.format = "text";
     job.data.sequence_length = count("sequence_length");
     job.train.steps = count("steps");
     job.train.global_batch_size = count("global_batch_size");
@@ -69,7 +70,7 @@ class LlamaFixture {
     job.train.optimizer.eps = number("eps");
     job.train.optimizer.weight_decay = number("weight_decay");
     job.train.optimizer.clip_grad_norm = number("clip_grad_norm");
-    job.train.lr_schedule = {"cosine", count("warmup_steps"), number("min_ratio")};
+    job.train.lr_schedule = {"cosine", count("warmup_steps"), /*decay_steps=*/0, number("min_ratio")};
     return job;
   }
 

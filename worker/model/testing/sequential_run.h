@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ class SequentialRun {
   ParameterStore& parameters(size_t stage) { return stages_[stage]->parameters; }
   kernels::Operators& operators() { return *operators_; }
   double loss_sum() const { return stages_.back()->stage->loss_sum(); }
+  // What the stage passed on in the last forward: [tokens, hidden].
+  std::span<const float> activation(size_t stage) const { return stages_[stage]->activation; }
 
   // Every parameter of the model, in model order.
   std::vector<Parameter> parameters() const {
@@ -83,6 +86,20 @@ class SequentialRun {
     }
   }
 
+  // What the owner of a tied matrix does after the last backward: embedding + head, in this order.
+  void sum_tied_gradients() {
+    const Parameter* head = find_tied(&ParameterStore::tied_head);
+    const Parameter* embedding = find_tied(&ParameterStore::tied_embedding);
+    if (head != nullptr) operators_->add(embedding->gradient, head->gradient, embedding->gradient);
+  }
+  // And after the optimizer: the head's copy becomes the owner's again.
+  void share_tied_weight() {
+    const Parameter* head = find_tied(&ParameterStore::tied_head);
+    const Parameter* embedding = find_tied(&ParameterStore::tied_embedding);
+    if (head == nullptr || head->weight.data() == embedding->weight.data()) return;
+    operators_->copy(embedding->weight, head->weight);
+  }
+
   // One step, one microbatch after the other.
   void run_step(int64_t step) {
     begin_step(step);
@@ -90,9 +107,10 @@ class SequentialRun {
       forward(microbatch);
       backward(microbatch);
     }
+    sum_tied_gradients();
   }
 
-  double loss() const { return loss_sum() / static_cast<double>(job_.tokens_per_step()); }
+  double loss() const { return loss_sum() / static_cast<double>(stages_.back()->stage->loss_targets()); }
 
  private:
   struct StageState {
@@ -104,6 +122,13 @@ class SequentialRun {
     kernels::TensorView gradient_view;
     std::unique_ptr<ModelStage> stage;
   };
+
+  const Parameter* find_tied(const Parameter* (ParameterStore::*which)() const) const {
+    for (const auto& each : stages_) {
+      if (const Parameter* found = (each->parameters.*which)()) return found;
+    }
+    return nullptr;
+  }
 
   static void require(const Status& status) { PENSTOCK_CHECK(status.ok(), "{}", message(status)); }
 
