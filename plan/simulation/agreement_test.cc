@@ -326,23 +326,16 @@ TEST(SimulationAgreement, start_of_every_action_is_that_of_a_clock_moved_tick_by
   }
 }
 
-// Replicas of several updates meet at every sum, which the slow model does not know.
-ComputeProgram random_program_without_replicas(Random& random) {
-  ComputeProgram program = judging::random_program(random);
-  while (program.has_replicas()) program = judging::random_program(random);
-  return program;
-}
-
 TEST(SimulationAgreement, lowered_program_with_slots_and_waits_runs_as_tick_by_tick) {
   Ticks slowed = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Random random(seed);
-    const ComputeProgram program = random_program_without_replicas(random);
+    const ComputeProgram program = judging::random_program(random);
     SimulationCosts costs = random_costs(random, program);
     if (draw(random, 4) > 0) costs.waits = {8 + draw(random, 9), draw(random, 5)};
-    LoweringOptions options{1 + draw(random, 3), 1 + draw(random, 2)};
-    const LoweredProgram lowered = *lower(program, options);
+    const Posting posting = draw(random, 2) == 0 ? Posting::Early : Posting::InQueueOrder;
+    const LoweredProgram lowered = *lower(program, {1 + draw(random, 3), 1 + draw(random, 2), posting});
     const auto expected = LoweredTickByTick(lowered, costs).run();
     const StatusOr<Simulation> played = simulate(lowered, costs);
     ASSERT_TRUE(played.ok()) << played.status();
@@ -359,7 +352,7 @@ TEST(SimulationAgreement, with_a_slot_for_every_message_and_no_waits_both_simula
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Random random(seed);
-    const ComputeProgram program = random_program_without_replicas(random);
+    const ComputeProgram program = judging::random_program(random);
     const SimulationCosts costs = random_costs(random, program);
     const StatusOr<Simulation> bare = simulate(program, costs);
     const StatusOr<Simulation> lowered = simulate(*lower(program, {1 << 20, 1 << 20}), costs);

@@ -126,6 +126,30 @@ TEST(MemoryOverTime, boundary_ends_at_zero_and_never_exceeds_the_slots) {
   }
 }
 
+TEST(MemoryOverTime, zero_bubble_peaks_are_the_published_sums_of_both_parts) {
+  // Zero Bubble, table 2, worker i from 1: (p-i+1) M_B + (i-1) M_W, and (2p-2i+1) M_B + (2i-2) M_W.
+  constexpr int64_t kBefore = 10, kAfter = 4, kRanks = 4;
+  for (const int h : {1, 2}) {
+    const ComputeProgram program =
+        *generate({.name = h == 1 ? "zb-h1" : "zb-h2", .ranks = kRanks, .microbatches = 12});
+    const auto memory =
+        memory_over_time(program, play(program), uniform(program, {kBefore, kAfter - kBefore, -kAfter}));
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    for (int64_t i = 1; i <= kRanks; ++i) {
+      const int64_t expected = h == 1 ? (kRanks - i + 1) * kBefore + (i - 1) * kAfter
+                                      : (2 * kRanks - 2 * i + 1) * kBefore + (2 * i - 2) * kAfter;
+      EXPECT_EQ((*memory)[i - 1].peak.activations, expected) << "h " << h << " worker " << i;
+    }
+  }
+}
+
+TEST(MemoryOverTime, activation_of_two_stages_a_rank_is_half_of_the_rank) {
+  // ZB-V, P=4: 8 at once on every rank, which is the 4 whole ranks' worth that 1F1B holds on its first.
+  const ComputeProgram program = *generate({.name = "zb-v", .ranks = 4, .microbatches = 8});
+  const auto memory = memory_over_time(program, play(program), uniform(program, kWholeUntilWeightGradient));
+  for (const RankMemory& rank : *memory) EXPECT_EQ(rank.peak.activations, 2 * 4);
+}
+
 // The most boundary tensors that each rank holds at once.
 std::vector<int64_t> boundary_peaks(const std::string& name, int microbatches) {
   const ComputeProgram program = *generate({.name = name, .ranks = 4, .microbatches = microbatches});

@@ -265,6 +265,15 @@ TEST(Simulate, bubble_over_total_and_over_useful_time_are_two_figures) {
   EXPECT_DOUBLE_EQ(played.bubble_to_busy, 3.0 / 8);
 }
 
+TEST(Simulate, span_without_a_bubble_and_makespan_with_one_are_two_figures) {
+  // ZB-H2, P=4, m=8: no rank idles within its own span, and the whole is as long as that of ZB-H1.
+  const Simulation second = play(program_of("zb-h2", 4, 8, 1), uniform_costs(4, kUnit));
+  EXPECT_EQ(second.stage_bubble_rate, 0);
+  EXPECT_NEAR(second.bubble_fraction, 0.111, 0.0005);
+  EXPECT_EQ(second.makespan, 27);
+  EXPECT_EQ(play(program_of("zb-h1", 4, 8, 1), uniform_costs(4, kUnit)).makespan, 27);
+}
+
 // --- lowered programs: posts, slots and resident waits
 
 // gpipe, P=2, m=2, F=10, B=20; every receive stands right before its wait, but for the activations of rank 1,

@@ -47,10 +47,7 @@ void expect_sound(const ComputeProgram& program, const LoweringOptions& options)
   EXPECT_TRUE(checked.buffered && checked.rendezvous);
   EXPECT_TRUE(verdict.holds.buffered && verdict.holds.rendezvous);
   EXPECT_EQ(verdict.holds.in_order_queue, checked.in_order_queue) << print(program);
-  if (options.posting == Posting::InQueueOrder) {
-    const bool meets_within = program.has_replicas() && program.updates > 1;
-    EXPECT_TRUE(checked.in_order_queue || meets_within) << print(program);
-  }
+  EXPECT_TRUE(options.posting == Posting::Early || checked.in_order_queue) << print(program);
   for (const RankProgram& rank : lowered->ranks) {
     EXPECT_EQ(first_violation(verify(rank)), "");
     for (const StageBuffers& buffers : rank.buffers) {
