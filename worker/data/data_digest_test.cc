@@ -103,6 +103,45 @@ TEST_F(DataDigestTest, name_of_a_peer_that_is_no_text_is_printed_all_the_same) {
   EXPECT_THAT(message(status), HasSubstr(std::string(48, '?') + " of 1 bytes"));
 }
 
+TEST_F(DataDigestTest, validation_files_are_compared_too) {
+  // They decide nothing but the loss that a person reads, which would differ without a sign of it.
+  write("here", "a.txt", counting(500));
+  write("there", "a.txt", counting(500));
+  write("here", "held", counting(200));
+  write("there", "held", std::string(200, 'x'));
+  const auto take_both = [&](const std::string& host) {
+    plan::JobSpec job;
+    job.model.vocab_size = 256;
+    job.data.sources = {folder_ / host / "*.txt"};
+    job.data.sequence_length = 8;
+    job.train.steps = 20;
+    job.train.global_batch_size = 2;
+    job.train.microbatch_size = 2;
+    job.validation.data = job.data;
+    job.validation.data.sources = {folder_ / host / "held"};
+    job.validation.every = 1;
+    job.validation.microbatches = 2;
+    return DataFingerprint::take(job).value();
+  };
+  EXPECT_TRUE(take_both("here").compare(take_both("here").digest(), "rank 0", "rank 3").ok());
+  EXPECT_THAT(message(take_both("here").compare(take_both("there").digest(), "rank 0", "rank 3")),
+              AllOf(HasSubstr("9 tokens of held"), HasSubstr("700 bytes in all")));
+}
+
+TEST_F(DataDigestTest, run_over_several_epochs_is_told_by_samples_of_all_of_it) {
+  // Positions behind the first epoch are in other orders.
+  write("here", "a.txt", counting(1000));
+  plan::JobSpec job;
+  job.model.vocab_size = 256;
+  job.data.sources = {folder_ / "here" / "a.txt"};
+  job.data.sequence_length = 8;
+  job.data.epochs = 0;
+  job.train.steps = 10'000'000;
+  job.train.global_batch_size = 1 << 20;
+  job.train.microbatch_size = 1;
+  EXPECT_TRUE(DataFingerprint::take(job).ok());
+}
+
 TEST_F(DataDigestTest, text_shorter_than_a_sample_is_refused) {
   write("here", "a.txt", "12345678");
   plan::JobSpec job;

@@ -50,16 +50,14 @@ void SampleOrder::share_out(const std::vector<double>& weights) {
     remainders[i] = exact - static_cast<double>(sources_[i].turns);
     left -= sources_[i].turns;
   }
-  while (left != 0) {  // less than 0 when sources of tiny weight took their one part from the others
+  for (; left > 0; --left) {
     const auto most = std::max_element(remainders.begin(), remainders.end());
-    const auto least = std::min_element(remainders.begin(), remainders.end());
-    const auto source = left > 0 ? most - remainders.begin() : least - remainders.begin();
-    const int64_t change = left > 0 ? 1 : -1;
-    if (sources_[source].turns + change >= 1) {
-      sources_[source].turns += change;
-      left -= change;
-    }
-    remainders[source] -= static_cast<double>(change);
+    ++sources_[most - remainders.begin()].turns;
+    *most -= 1;
+  }
+  for (; left < 0; ++left) {  // sources of tiny weight took their one part from the others
+    const auto fewer = [](const Source& a, const Source& b) { return a.turns < b.turns; };
+    --std::max_element(sources_.begin(), sources_.end(), fewer)->turns;
   }
 }
 
