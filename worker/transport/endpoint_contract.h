@@ -57,9 +57,14 @@ inline auto loss_cases_of(const TransportUnderTest& transport) {
   return ::testing::ValuesIn(cases);
 }
 
+inline std::string name_of(const ContractCase& one) {
+  return one.transport.name + (one.forked ? "_processes_" : "_threads_") + std::to_string(one.ranks);
+}
+inline void PrintTo(const ContractCase& one, std::ostream* out) {
+  *out << name_of(one);
+}
 inline std::string case_name(const ::testing::TestParamInfo<ContractCase>& info) {
-  return info.param.transport.name + (info.param.forked ? "_processes_" : "_threads_") +
-         std::to_string(info.param.ranks);
+  return name_of(info.param);
 }
 
 // What a rank of a test sees.
@@ -475,6 +480,7 @@ TEST_P(EndpointLossContract, lost_peer_wakes_every_waiter_quickly) {
         expect_aborted(me.endpoint->wait(receive), fmt::format("rank {} was lost", last));
         EXPECT_LT(SystemClock().now() - start, 1s);
         expect_aborted(me.endpoint->post_receive(me.next(), &in, 4).status(), "was lost");
+        me.meet_without(last, "seen");
       },
       {last});
 }
@@ -505,6 +511,7 @@ TEST_P(EndpointLossContract, peer_killed_in_the_middle_of_a_message_wakes_its_re
           EXPECT_LT(SystemClock().now() - start, 1s);
           EXPECT_EQ(memory.back(), 0) << "the whole message came: this test showed nothing";
         }
+        me.meet_without(0, "seen");
       },
       {0});
 }

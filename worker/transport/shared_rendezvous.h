@@ -1,11 +1,18 @@
-// A rendezvous in memory that forked processes share. For tests: a value that does not fit stops the process.
+// A rendezvous in memory that forked processes share. For tests: a value that does not fit stops the process, and
+// a process that is killed while it reads or writes the table leaves it usable.
 //
 // Thread: any, of any of the processes.
 #pragma once
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <climits>
 #include <cstring>
 #include <ctime>
 #include <new>
@@ -27,31 +34,32 @@ class SharedRendezvous final : public Rendezvous {
   static void destroy(SharedRendezvous* rendezvous) { munmap(rendezvous, sizeof(SharedRendezvous)); }
 
   Status publish(RankIndex rank, const std::string& item, const std::string& value) override {
-    pthread_mutex_lock(&mutex_);
+    lock();
     const bool fits =
         used_ < kEntries && value.size() <= sizeof(Entry::value) && item.size() < sizeof(Entry::item);
     PENSTOCK_CHECK(fits, "the table of the test is too small");
-    Entry& entry = entries_[used_++];
+    Entry& entry = entries_[used_];
     entry.rank = rank.value;
     std::strcpy(entry.item, item.c_str());
     entry.size = value.size();
     std::memcpy(entry.value, value.data(), value.size());
-    pthread_cond_broadcast(&published_);
+    ++used_;  // last: whoever dies before it leaves no half entry
+    futex(FUTEX_WAKE, INT_MAX, nullptr);
     pthread_mutex_unlock(&mutex_);
     return ok_status();
   }
 
   StatusOr<std::string> look_up(RankIndex rank, const std::string& item, Duration timeout) override {
-    timespec until{};
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const int64_t ns = until.tv_nsec + timeout.count();
-    until.tv_sec += ns / 1'000'000'000;
-    until.tv_nsec = ns % 1'000'000'000;
-    pthread_mutex_lock(&mutex_);
-    StatusOr<std::string> found = find(rank, item);
-    while (!found.ok() && pthread_cond_timedwait(&published_, &mutex_, &until) == 0) found = find(rank, item);
-    pthread_mutex_unlock(&mutex_);
-    return found;
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t until = now.tv_sec * 1'000'000'000 + now.tv_nsec + timeout.count();
+    while (true) {
+      lock();
+      StatusOr<std::string> found = find(rank, item);
+      const uint32_t seen = used_;
+      pthread_mutex_unlock(&mutex_);
+      if (found.ok() || !wait_for_more(seen, until)) return found;
+    }
   }
 
  private:
@@ -67,16 +75,25 @@ class SharedRendezvous final : public Rendezvous {
     pthread_mutexattr_t mutex_attributes;
     pthread_mutexattr_init(&mutex_attributes);
     pthread_mutexattr_setpshared(&mutex_attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&mutex_attributes, PTHREAD_MUTEX_ROBUST);
     pthread_mutex_init(&mutex_, &mutex_attributes);
-    pthread_condattr_t condition_attributes;
-    pthread_condattr_init(&condition_attributes);
-    pthread_condattr_setpshared(&condition_attributes, PTHREAD_PROCESS_SHARED);
-    pthread_condattr_setclock(&condition_attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&published_, &condition_attributes);
+  }
+
+  void lock() {
+    if (pthread_mutex_lock(&mutex_) == EOWNERDEAD) pthread_mutex_consistent(&mutex_);
+  }
+  // Until there are more entries than `seen`; false: `until` has passed. A futex, because a killed waiter of a
+  // pthread condition may keep the next one who signals it for ever.
+  bool wait_for_more(uint32_t seen, int64_t until) {
+    const timespec end{until / 1'000'000'000, until % 1'000'000'000};
+    return futex(FUTEX_WAIT_BITSET, seen, &end) == 0 || errno != ETIMEDOUT;
+  }
+  long futex(int operation, uint32_t value, const timespec* until) {
+    return syscall(SYS_futex, &used_, operation, value, until, nullptr, FUTEX_BITSET_MATCH_ANY);
   }
 
   StatusOr<std::string> find(RankIndex rank, const std::string& item) {
-    for (int i = 0; i < used_; ++i) {
+    for (uint32_t i = 0; i < used_; ++i) {
       const Entry& entry = entries_[i];
       if (entry.rank == rank.value && item == entry.item) return std::string(entry.value, entry.size);
     }
@@ -84,9 +101,8 @@ class SharedRendezvous final : public Rendezvous {
   }
 
   pthread_mutex_t mutex_;
-  pthread_cond_t published_;
   Entry entries_[kEntries];
-  int used_ = 0;
+  std::atomic<uint32_t> used_{0};  // and the futex
 };
 
 }  // namespace penstock::worker
