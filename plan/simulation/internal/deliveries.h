@@ -43,8 +43,4 @@ class Deliveries {
   std::vector<Delivery> cells_;  // [flow, source stage, microbatch]
 };
 
-// Adds up what follows from the actions' times: busy and idle times, spans, hand-offs. `simulation` has the
-// actions of every rank.
-void summarise(const Deliveries& deliveries, Simulation& simulation);
-
 }  // namespace penstock::plan::internal

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/simulation/internal/durations.h"
+#include "plan/simulation/internal/summary.h"
 
 namespace penstock::plan::internal {
 

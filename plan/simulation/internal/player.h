@@ -2,6 +2,8 @@
 #pragma once
 
 #include <deque>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "plan/schedule/dataflow.h"

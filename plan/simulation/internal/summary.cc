@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "plan/simulation/internal/summary.h"
 
-#include "plan/simulation/internal/deliveries.h"
+#include <algorithm>
 
 namespace penstock::plan::internal {
 namespace {
