@@ -217,7 +217,10 @@ Status check(const Family& family, const ScheduleRequest& request) {
 Status unknown_schedule(const std::string& name) {
   std::vector<std::string> known = schedule_names();
   if (known_schedule(name) == Known::Designed) {
-    return invalid_argument("schedule: '{}' is not built yet; built are {}", name, join(known));
+    return invalid_argument(
+        "schedule: '{}' is searched for, with costs and a memory limit, not generated from a shape; generated "
+        "are {}",
+        name, join(known));
   }
   std::vector<std::string> all = known;
   all.insert(all.end(), kLaterNames.begin(), kLaterNames.end());

@@ -27,13 +27,13 @@ struct ScheduleRequest {
 };
 
 // InvalidArgument names the field: a shape beyond limits.h or that the family does not take; an unknown name,
-// with the nearest one; a designed one that is not built yet.
+// with the nearest one; a searched one.
 //
 // Every m is taken. Where the published rule needs more microbatches, ComputeProgram::note says from how many
 // on its figures hold.
 StatusOr<ComputeProgram> generate(const ScheduleRequest& request);
 
-// What this version makes of a name.
+// What generate() makes of a name. Designed: of the catalogue, and not from here.
 enum class Known : uint8_t { Built, Designed, Unknown };
 Known known_schedule(const std::string& name);
 

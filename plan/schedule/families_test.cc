@@ -200,13 +200,6 @@ TEST(Families, memory_of_the_last_rank_does_not_grow_with_microbatches_or_chunks
   }
 }
 
-TEST(Families, two_ranks_send_each_other_activations_and_gradients_of_different_stages) {
-  // With P=2 the next rank is also the one before: a message is known by its stage, never by its direction.
-  const ComputeProgram program = *generate({"interleaved-1f1b", 2, 4, 2});
-  for (int stage = 0; stage < 4; ++stage)
-    EXPECT_EQ(program.rank_of(StageIndex(stage), MicrobatchIndex(0)), RankIndex(stage % 2));
-}
-
 TEST(Families, schedules_but_the_named_ones_accumulate_in_microbatch_order) {
   // This is what makes their losses bit-identical. Two directions add up on two ranks.
   for (const std::string& name : schedule_names()) {
@@ -220,10 +213,12 @@ TEST(Families, schedules_but_the_named_ones_accumulate_in_microbatch_order) {
 
 // --- names, notes and refusals
 
-TEST(Families, name_that_is_unknown_or_not_built_is_refused_with_advice) {
+TEST(Families, name_that_is_unknown_or_searched_is_refused_with_advice) {
   EXPECT_THAT(lines({"1f1bb", 2, 2, 1})[0], HasSubstr("did you mean '1f1b'?"));
-  EXPECT_THAT(lines({"zb-auto", 2, 2, 1})[0],
-              HasSubstr("'zb-auto' is not built yet; built are naive, gpipe, gpipe-lifo, 1f1b, "));
+  EXPECT_THAT(
+      lines({"zb-auto", 2, 2, 1})[0],
+      HasSubstr("'zb-auto' is searched for, with costs and a memory limit, not generated from a shape; "
+                "generated are naive, gpipe, gpipe-lifo, 1f1b, "));
   EXPECT_THAT(lines({"zb_h2", 2, 2, 1})[0], HasSubstr("did you mean 'zb-h2'?"));
   EXPECT_THAT(lines({"", 2, 2, 1})[0], HasSubstr("unknown"));
   EXPECT_EQ(generate({std::string(1 << 20, 'x'), 2, 2, 1}).status().code(), StatusCode::kInvalidArgument);

@@ -193,6 +193,20 @@ TEST(FamiliesAgreement, zb_v_of_as_many_microbatches_as_ranks_idles_one_slot_les
   }
 }
 
+TEST(FamiliesAgreement, zero_bubble_of_few_microbatches_is_as_short_as_any_schedule) {
+  // (m+P-1)(F+I)+W is the optimum of an exhaustive search for m <= P and W <= F.
+  for (const auto& [costs, both, weight] : {std::tuple("1,1,1", 2, 1), {"2,2,1", 4, 1}, {"3,4,2", 7, 2}}) {
+    for (int ranks = 1; ranks <= 9; ++ranks) {
+      for (int m = 1; m <= ranks; ++m) {
+        for (const char* name : {"zb-h1", "zb-h2"}) {
+          EXPECT_EQ(makespan_of({name, ranks, m}, costs), (m + ranks - 1) * both + weight)
+              << name << " P=" << ranks << " m=" << m << " " << costs;
+        }
+      }
+    }
+  }
+}
+
 TEST(FamiliesAgreement, v_half_has_the_same_bubble_at_every_length_where_the_costs_allow_it) {
   const auto bubble = [](const char* name, int m) { return makespan_of({name, 4, m}, "3,4,2") - 18 * m; };
   EXPECT_EQ(bubble("v-half", 32), bubble("v-half", 64));

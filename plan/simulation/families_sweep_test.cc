@@ -1,5 +1,8 @@
 // Every family at every small shape: valid, lowered, valid again, and played to its end.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "plan/schedule/families.h"
 #include "plan/schedule/lowered.h"
@@ -77,6 +80,33 @@ TEST(FamiliesSweep, extra_warm_up_forwards_keep_the_program_valid) {
       }
     }
   }
+}
+
+// What `rank` sends, as "0 activation".
+std::set<std::string> sent_by(const RankProgram& rank) {
+  std::set<std::string> sent;
+  for (const Instruction& instruction : rank.instructions) {
+    if (instruction.kind != InstructionKind::Send) continue;
+    const char* flow = instruction.flow == Flow::Activation ? "activation" : "gradient";
+    sent.insert(fmt::format("{} {}", instruction.work.stage.value, flow));
+  }
+  return sent;
+}
+
+TEST(FamiliesSweep, two_ranks_tell_messages_of_different_stages_apart) {
+  // With P=2 the next rank is also the one before: whoever knows a message by its direction mixes them up, and
+  // hangs or trains on the wrong tensor. Here a message is known by its stage, microbatch and flow.
+  LoweredProgram program = *lower(*generate({"interleaved-1f1b", 2, 4, 2}));
+  EXPECT_THAT(sent_by(program.ranks[0]), testing::ElementsAre("0 activation", "2 activation", "2 gradient"));
+  EXPECT_THAT(sent_by(program.ranks[1]), testing::ElementsAre("1 activation", "1 gradient", "3 gradient"));
+  ASSERT_TRUE(verify(program).valid());
+  for (Instruction& instruction : program.ranks[0].instructions) {
+    const bool is_gradient = instruction.kind == InstructionKind::Send && instruction.flow == Flow::Gradient;
+    if (!is_gradient) continue;
+    instruction.flow = Flow::Activation;
+    break;
+  }
+  EXPECT_FALSE(verify(program).valid());
 }
 
 TEST(FamiliesSweep, programs_of_a_large_cluster_are_made) {
