@@ -7,6 +7,7 @@
 #include "plan/generation/internal/bounds.h"
 #include "plan/generation/internal/budget.h"
 #include "plan/generation/internal/building_blocks.h"
+#include "plan/generation/internal/closed_forms.h"
 #include "plan/generation/internal/justify.h"
 #include "plan/generation/internal/list_schedule.h"
 #include "plan/generation/internal/local_search.h"
@@ -17,16 +18,40 @@ namespace {
 constexpr size_t kBestMax = 8;
 constexpr int kJustifyRounds = 3;
 
+// The same program when everything takes one tick: its schedules are regular, and regular ones are often good for costs
+// that differ a little.
+Problem evened(Problem problem) {
+  problem.costs.assign(problem.stages(), StageCosts{});
+  problem.delay_up.assign(problem.stages() - 1, 0);
+  problem.delay_down.assign(problem.stages() - 1, 0);
+  add_lanes(problem);
+  return problem;
+}
+
+// Whether its own lists are those of the evened one.
+bool is_even(const Problem& problem) {
+  const Ticks tick = problem.costs.front().forward;
+  for (const StageCosts& cost : problem.costs)
+    if (cost.forward != tick || cost.input_gradient != tick || cost.weight_gradient != tick) return false;
+  const auto is_zero = [](Ticks delay) { return delay == 0; };
+  return std::all_of(problem.delay_up.begin(), problem.delay_up.end(), is_zero) &&
+         std::all_of(problem.delay_down.begin(), problem.delay_down.end(), is_zero);
+}
+
 class Search {
  public:
   Search(const Problem& problem, const SearchLimits& limits)
       : problem_(problem),
         budget_(limits),
         random_(limits.seed),
+        even_(evened(problem)),
+        is_even_(is_even(problem)),
         timetable_(problem),
         target_(bound_of(problem).max_stage_span) {}
 
   Found run() {
+    for (Orders& orders : closed_forms_within_limits(problem_))
+      if (may_try()) consider(std::move(orders));
     if (problem_.stages_per_rank == 1) {
       try_zero_bubble();
     } else {
@@ -69,11 +94,16 @@ class Search {
   }
 
   void try_v_lists() {
-    ListPolicy policy{.priority = {kForward, kInputGradient, kKinds + kForward, kKinds + kInputGradient},
+    constexpr std::array<int, 4> kForwardsOfSecondFirst = {
+        kKinds + kForward, kForward, kInputGradient, kKinds + kInputGradient};  // makes ZB-V of even costs
+    ListPolicy policy{.priority = kForwardsOfSecondFirst,
                       .ahead_max = without_limit(),
+                      .weight_gradients_first = true,
                       .gap_percent = 0};
+    try_list(policy);
     for (const bool weight_gradients_first : {true, false}) {
       policy.weight_gradients_first = weight_gradients_first;
+      std::sort(policy.priority.begin(), policy.priority.end());
       do try_list(policy);
       while (std::next_permutation(policy.priority.begin(), policy.priority.end()));
     }
@@ -95,15 +125,21 @@ class Search {
   }
 
   void try_list(const ListPolicy& policy) {
+    try_list_of(even_, policy);
+    if (!is_even_) try_list_of(problem_, policy);
+  }
+
+  void try_list_of(const Problem& problem, const ListPolicy& policy) {
     if (!may_try()) return;
-    std::optional<Orders> orders = list_schedule(problem_, policy);
+    std::optional<Orders> orders = list_schedule(problem, policy);
     if (orders) consider(*std::move(orders));
   }
 
   // A list by a random policy, its end by another one. Closing gaps makes good programs out of bad ones, and of
   // different ones different ones.
   void explore() {
-    std::optional<Orders> orders = list_schedule(problem_, random_policy(/*may_limit=*/true));
+    const Problem& problem = below(2) == 0 ? even_ : problem_;
+    std::optional<Orders> orders = list_schedule(problem, random_policy(/*may_limit=*/true));
     if (!orders || !timetable_.assign(*std::move(orders))) return;
     if (below(2) == 0) rebuild_end();
     justify();
@@ -155,6 +191,7 @@ class Search {
 
   void consider(Orders orders) {
     if (!timetable_.assign(std::move(orders))) return;
+    keep();
     justify();
     keep();
   }
@@ -185,6 +222,8 @@ class Search {
   const Problem& problem_;
   Budget budget_;
   std::mt19937_64 random_;
+  const Problem even_;
+  const bool is_even_;
   Timetable timetable_;
   Ticks target_;
   std::vector<Found> best_;  // best first
