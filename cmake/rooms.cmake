@@ -62,7 +62,7 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 penstock_room(client/present USES base plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
-penstock_room(client/commands USES base base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
+penstock_room(client/commands USES base base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
   plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)

@@ -6,6 +6,7 @@
 // job. What cannot be written to stdout ends a command with 1.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -88,6 +89,21 @@ struct VerifyOptions {
   std::string output = "text";
 };
 int verify(const VerifyOptions& options);
+
+// Files of tokens: what they hold, every token checked. Exit code 1: a file is damaged or holds a token that it may
+// not hold.
+struct DataInspectOptions {
+  std::vector<std::string> files;
+  std::optional<int64_t> vocabulary;
+  int64_t sequence_length = 0;  // 0: samples are not counted
+  std::optional<int32_t> end_of_document;
+  std::string format = "auto";
+  std::string token_type = "uint16";  // of .bin files without an index
+  std::string output = "text";
+};
+int data_inspect(const DataInspectOptions& options);
+// Becomes the program penstock-prepare; returns only when that cannot be started.
+int data_prepare(const std::vector<std::string>& arguments);
 
 // For what the design names and a later piece brings. Exit code 2.
 int not_built_yet(const std::string& what);

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "client/commands/commands.h"
 #include "client/commands/terminal.h"
+#include "client/main/data_options.h"
 #include "client/main/help.h"
 
 namespace penstock::client {
@@ -224,6 +225,7 @@ int run_and_write(int argc, char** argv) {
   add_command<JobOptions>(app, help_of_cancel(), result, cancel, declare_job);
   add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
+  add_data(app, result);
   add_later_commands(app, result);
 
   if (argc > 1 && is_unknown_command(app, argv[1])) return kExitUsage;

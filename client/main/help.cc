@@ -79,6 +79,25 @@ Help help_of_verify() {
           "  penstock verify mine.json -o json\n"};
 }
 
+Help help_of_data() {
+  return {"data", "Tokenizers and files of tokens; needs no coordinator",
+          "Examples:\n"
+          "  penstock data prepare --train --vocab-size 8000 --model tokenizer.model books/*.txt\n"
+          "  penstock data prepare --model tokenizer.model --to books.npy books/*.txt\n"
+          "  penstock data inspect books.npy --vocab-size 8000\n"};
+}
+
+Help help_of_data_inspect() {
+  return {
+      "inspect", "What files of tokens hold, every token checked; exits 1 when one is damaged",
+      "Formats: .npy (one row of uint16, uint32, int32 or int64), raw .bin (uint16, uint32), Megatron's .bin "
+      "with an\n"
+      ".idx beside it, and text (a byte is a token).\n"
+      "Examples:\n"
+      "  penstock data inspect books.npy --vocab-size 8000 --sequence-length 128\n"
+      "  penstock data inspect shards/*.bin --token-type uint32 -o json\n"};
+}
+
 std::string overview_examples() {
   return "Examples:\n"
          "  penstock up --workers 4 --coordinator-port 7070\n"

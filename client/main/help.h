@@ -20,6 +20,8 @@ Help help_of_logs();
 Help help_of_cancel();
 Help help_of_schedule();
 Help help_of_verify();
+Help help_of_data();
+Help help_of_data_inspect();
 
 std::string overview_examples();
 std::string schedule_names_text();  // those that this version builds, separated by commas
