@@ -15,10 +15,10 @@ class Justifier {
  public:
   Justifier(const Problem& problem, const Timetable& timetable)
       : problem_(problem),
-        horizon_(timetable.score().makespan),
         ranks_(problem.ranks),
         starts_(int64_t{2} * problem.stages() * problem.microbatches) {
     for (int rank = 0; rank < problem.ranks; ++rank) {
+      horizons_.push_back(timetable.start(rank, 0) + timetable.score().max_stage_span);
       int64_t held = 0;
       const auto& order = timetable.orders()[rank];
       for (size_t position = 0; position < order.size(); ++position) {
@@ -118,7 +118,7 @@ class Justifier {
   // When its output must have left, so that nobody who waits for it starts later.
   Ticks due(int rank, const Step& step) const {
     const int64_t consumer = consumer_of(rank, step);
-    if (consumer < 0) return horizon_;
+    if (consumer < 0) return horizons_[rank];
     const int stage = problem_.lane(rank, step).stage;
     const bool is_forward = step.lane % kKinds == kForward;
     return starts_[consumer] - (is_forward ? problem_.delay_up[stage] : problem_.delay_down[stage - 1]);
@@ -158,7 +158,7 @@ class Justifier {
     const Ticks latest_end = due(rank, step);
     const int last = static_cast<int>(placed.size()) - 1;
     const auto taken_after = [&](int position) {
-      return position == last ? horizon_ : placed[position + 1].start;
+      return position == last ? horizons_[rank] : placed[position + 1].start;
     };
     int to = from;
     Ticks start = std::min(latest_end, taken_after(from)) - lane.duration;
@@ -179,7 +179,7 @@ class Justifier {
   }
 
   const Problem& problem_;
-  Ticks horizon_;
+  std::vector<Ticks> horizons_;  // [rank]: the latest end
   std::vector<std::vector<Placed>> ranks_;
   std::vector<Ticks> starts_;  // Problem::row + microbatch
 };

@@ -10,7 +10,8 @@ namespace penstock::plan::internal {
 // Orders after every step, by ascending start, has moved to its earliest gap.
 Orders pulled_left(const Problem& problem, const Timetable& timetable);
 
-// Orders after every step, by descending end, has moved to its latest gap before the makespan, and then back left.
+// Orders after every step, by descending end, has moved to its latest gap within the longest span of any rank
+// from its rank's first start, and then back left.
 Orders pushed_right_and_pulled_left(const Problem& problem, const Timetable& timetable);
 
 }  // namespace penstock::plan::internal
