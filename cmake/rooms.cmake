@@ -15,7 +15,7 @@ penstock_room(plan/verification USES base plan/schedule)
 penstock_room(plan/simulation USES base plan/schedule TEST_USES plan/verification)
 penstock_room(plan/generation USES base plan/schedule plan/simulation TEST_USES plan/verification)
 penstock_room(plan/cost USES base plan/spec plan/schedule)
-penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/generation
+penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/generation
   LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
@@ -51,7 +51,7 @@ penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQL
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
 penstock_room(coordinator/weights USES base base/safetensors plan/spec plan/interop proto/codec)
 penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry coordinator/weights
-  proto/codec)
+  proto/codec TEST_USES base/safetensors plan/spec)
 penstock_room(coordinator/rpc USES base base/metrics proto proto/codec coordinator/core coordinator/controller
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection nlohmann_json::nlohmann_json)
 penstock_program(penstock-coordinator coordinator/main USES base base/metrics coordinator/core coordinator/store
@@ -78,4 +78,7 @@ penstock_room(tests/fuzz USES base base/safetensors plan/spec plan/schedule plan
 penstock_room(tests/programs USES base plan/schedule plan/verification plan/simulation)
 # tests/speed: benchmarks of several rooms together.
 penstock_room(tests/speed USES base plan/schedule plan/verification plan/simulation)
+# tests/perf: programs that print the numbers of tests/perf/run.
+penstock_program(penstock-perf-step tests/perf/step USES base plan/spec plan/schedule proto/codec kernels/device
+  kernels/tensor worker/transport worker/executor LIBRARIES penstock_dnnl CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_room(tests/architecture USES base)
