@@ -44,6 +44,50 @@ const char* name_of(Timeline timeline) {
   return "";
 }
 
+// Why each rank is idle, in the order of the ranks.
+Json idle_json(const ScheduleReport& report) {
+  Json idle = Json::array();
+  for (const RankTimeline& rank : report.simulation.ranks) {
+    const auto time = [&](Ticks ticks) { return in_unit(ticks, report.scale); };
+    idle.push_back({{"warm_up", time(rank.idle_warm_up)},
+                    {"cool_down", time(rank.idle_cool_down)},
+                    {"dependency", time(rank.idle_dependency)},
+                    {"transfer", time(rank.idle_transfer)}});
+  }
+  return idle;
+}
+
+void add_memory(const ScheduleReport& report, Json& json) {
+  if (!report.memory) return;
+  Json bytes = Json::array();
+  Json fits = Json::array();
+  for (const MemoryRow& row : report.memory->rows) {
+    bytes.push_back(row.bytes);
+    fits.push_back(row.fits);
+  }
+  json["predicted_bytes"] = std::move(bytes);
+  if (!report.memory_assumptions->budget_bytes.empty()) json["fits"] = std::move(fits);
+}
+
+Json numbers_json(const std::vector<int64_t>& units, const TickScale& scale) {
+  Json numbers = Json::array();
+  for (const int64_t value : units) numbers.push_back(in_unit(value, scale));
+  return numbers;
+}
+
+// What a search proves about the span of zero-bubble papers (max_stage_span).
+Json search_json(const SearchResult& search, const TickScale& scale) {
+  const SearchReport& found = search.report;
+  return {{"max_stage_span", in_unit(found.max_stage_span, scale)},
+          {"bound", in_unit(found.bound, scale)},
+          {"bound_reason", found.bound_reason},
+          {"optimal", found.optimal},
+          {"gap_percent", found.gap_percent},
+          {"evaluations", found.evaluations},
+          {"memory_peaks", numbers_json(found.memory_peaks, search.memory_scale)},
+          {"memory_limits", numbers_json(found.memory_limits, search.memory_scale)}};
+}
+
 // One field a line, the lists of actions one rank a line: for people and for line-based tools alike.
 std::string one_field_a_line(const Json& object) {
   std::string text;
@@ -95,6 +139,11 @@ std::string schedule_to_json(const ScheduleReport& report) {
                       {"exposed", simulation.handoffs.exposed}};
   json["loss_rank"] = report.loss_rank.value;
   json["timeline"] = name_of(simulation.timeline);
+  json["bubble_to_busy"] = simulation.bubble_to_busy;
+  json["idle"] = idle_json(report);
+  add_memory(report, json);
+  if (report.search) json["search"] = search_json(*report.search, report.scale);
+  if (!program.note.empty()) json["note"] = program.note;
   // What the reader needs to get the same program back, where it is not the default.
   if (program.forward_only) json["forward_only"] = true;
   if (program.updates != 1) json["updates"] = program.updates;

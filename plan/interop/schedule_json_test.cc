@@ -69,7 +69,9 @@ TEST(ScheduleToJson, holds_every_figure_of_the_design_in_its_order) {
                                              "transfers",
                                              "handoffs",
                                              "loss_rank",
-                                             "timeline"}));
+                                             "timeline",
+                                             "bubble_to_busy",
+                                             "idle"}));
   EXPECT_EQ(json["slots"], 57);
   EXPECT_EQ(json["empty_slots"], 36);
   EXPECT_EQ(json["makespan"], 57);

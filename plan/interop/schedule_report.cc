@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "plan/schedule/lowered.h"
+
 namespace penstock::plan {
 namespace {
 
@@ -9,6 +11,12 @@ struct Played {
   Simulation simulation;
   std::string note;
 };
+
+StatusOr<Played> play_lowered(const ComputeProgram& program, const SimulationCosts& costs) {
+  PENSTOCK_ASSIGN_OR_RETURN(const LoweredProgram lowered, lower(program));
+  PENSTOCK_ASSIGN_OR_RETURN(Simulation simulation, simulate(lowered, costs));
+  return Played{std::move(simulation), ""};
+}
 
 // The timeline that was asked for, or the earliest one with the reason why not.
 StatusOr<Played> play(const ComputeProgram& program, const SimulationCosts& costs, Timeline timeline) {
@@ -25,7 +33,9 @@ StatusOr<Played> play(const ComputeProgram& program, const SimulationCosts& cost
 
 StatusOr<ScheduleReport> make_report(ComputeProgram program, const ReportRequest& request) {
   ScheduleReport report;
-  PENSTOCK_ASSIGN_OR_RETURN(Played played, play(program, request.costs.costs, request.timeline));
+  PENSTOCK_ASSIGN_OR_RETURN(Played played, request.as_lowered
+                                               ? play_lowered(program, request.costs.costs)
+                                               : play(program, request.costs.costs, request.timeline));
   report.simulation = std::move(played.simulation);
   report.timeline_note = std::move(played.note);
   report.scale = request.costs.scale;
@@ -40,6 +50,11 @@ StatusOr<ScheduleReport> make_report(ComputeProgram program, const ReportRequest
   report.peak_activations_released_at_input_gradient = peak_activations_per_rank(program, false);
   report.payload_slots = high_water_per_stage(program);
   report.loss_rank = program.placement.back().front();
+  if (request.memory) {
+    PENSTOCK_ASSIGN_OR_RETURN(report.memory, memory_table(report.peak_activations, *request.memory));
+  }
+  report.memory_assumptions = request.memory;
+  report.search = request.search;
   report.program = std::move(program);
   return report;
 }

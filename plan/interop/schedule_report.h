@@ -1,19 +1,34 @@
 // Everything that `penstock schedule` says about a program, as plain data.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "plan/cost/memory_table.h"
+#include "plan/generation/generate.h"
 #include "plan/schedule/program.h"
 #include "plan/simulation/costs.h"
 #include "plan/simulation/simulate.h"
 
 namespace penstock::plan {
 
+// What a search found, and the scale of its memory figures.
+struct SearchResult {
+  SearchReport report;
+  TickScale memory_scale;
+};
+
 struct ReportRequest {
   ScaledCosts costs;  // of every stage of the program
   Timeline timeline = Timeline::Earliest;
+  // Play what the ranks' interpreters would run: receives posted into slots, and waits that slow the compute beside
+  // them. Without it every receive is ready.
+  bool as_lowered = false;
+  std::optional<MemoryAssumptions> memory =
+      std::nullopt;  // bytes of every activation, to tell which ranks fit
+  std::optional<SearchResult> search = std::nullopt;
 };
 
 struct ScheduleReport {
@@ -30,9 +45,13 @@ struct ScheduleReport {
   std::vector<int> peak_activations_released_at_input_gradient;  // per rank, until B or I
   std::vector<int> payload_slots;                                // H_s per stage
   RankIndex loss_rank;  // of the loss stage; the first of its replicas
+
+  std::optional<MemoryAssumptions> memory_assumptions;
+  std::optional<MemoryTable> memory;  // by peak_activations, where bytes were assumed
+  std::optional<SearchResult> search;
 };
 
-// Simulates a valid program (verify) and gathers the figures. Errors are those of simulate().
+// Simulates a valid program (verify) and gathers the figures. Errors are those of simulate() and memory_table().
 StatusOr<ScheduleReport> make_report(ComputeProgram program, const ReportRequest& request);
 
 }  // namespace penstock::plan

@@ -196,6 +196,15 @@ TEST(TorchCsv, transfers_without_tags_must_match_in_order) {
                                            "sends 0SEND_F0"));
 }
 
+TEST(TorchCsv, two_ranks_with_two_stages_each_tell_their_messages_apart) {
+  // The next and the previous rank are one: activations and gradients share each direction, in one order.
+  const std::string text =
+      program_to_torch_csv(program("interleaved-1f1b", 2, 4, 2), TorchFormat::ComputeComms).value();
+  ASSERT_EQ(problems(text), "");
+  EXPECT_THAT(problems(replaced(text, "1RECV_B0,3B1,3SEND_B1,1RECV_F3,", "1RECV_F3,1RECV_B0,3B1,3SEND_B1,")),
+              HasSubstr("transfers: rank 1"));
+}
+
 TEST(TorchCsv, every_transfer_stands_once_at_its_place) {
   EXPECT_THAT(problems(replaced(small_comms(), "0SEND_F0,", "")),
               HasSubstr("0SEND_F0: is missing: 1RECV_F0 would wait"));
@@ -251,7 +260,11 @@ TEST(TorchCsv, what_pytorch_cannot_express_is_not_written) {
 
   ComputeProgram asynchronous = program("1f1b", 2, 2);
   asynchronous.updates = 3;
-  refused(asynchronous, "3 updates");
+  refused(asynchronous, "one optimizer step; this program spans 3");
+
+  ComputeProgram stashing = program("1f1b", 2, 2);
+  stashing.version_rule = WeightVersionRule::Stashed;
+  refused(stashing, "one version of the weights");
 
   ComputeProgram swapped = program("gpipe", 1, 2);
   std::swap(swapped.actions[0][0], swapped.actions[0][1]);

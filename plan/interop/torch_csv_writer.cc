@@ -52,10 +52,12 @@ Status check_expressible(const ComputeProgram& program) {
     return invalid_argument("stages stand on two ranks, and PyTorch's file holds a stage on one");
   }
   if (program.forward_only) return invalid_argument("a program without backwards is none to PyTorch");
-  if (program.updates != 1 || program.version_rule != WeightVersionRule::Synchronous) {
+  if (program.updates != 1) {
+    return invalid_argument("a PyTorch file is one optimizer step; this program spans {}", program.updates);
+  }
+  if (program.version_rule != WeightVersionRule::Synchronous) {
     return invalid_argument(
-        "a PyTorch file is one step with one version of the weights; this program spans {} updates",
-        program.updates);
+        "PyTorch's runtime keeps one version of the weights, and this schedule needs several");
   }
   return check_order_of_losses(program);
 }

@@ -80,7 +80,7 @@ class Trace {
     add(R"({{"ph":"M","name":"thread_name","pid":{0},"tid":0,"args":{{"name":"compute"}}}})", rank);
     for (const TimedAction& timed : simulation_.ranks[rank].actions) add_slice(timed, rank);
     const auto held = held_forwards(simulation_.ranks[rank], program_.forward_only);
-    if (!held.empty() && style_.bytes_per_activation > 0) add_counter(rank, begin_, 0);
+    if (!held.empty() && !style_.bytes_per_activation.empty()) add_counter(rank, begin_, 0);
     for (const HeldStep& step : held) add_counter(rank, step.time, step.held);
   }
 
@@ -96,12 +96,14 @@ class Trace {
   }
 
   void add_counter(size_t rank, Ticks at, int held) {
-    if (style_.bytes_per_activation == 0) {
+    if (style_.bytes_per_activation.empty()) {
       return add(R"({{"ph":"C","name":"forwards held","pid":{},"ts":{},"args":{{"forwards":{}}}}})", rank,
                  time(at), held);
     }
-    const double bytes = static_cast<double>(style_.static_bytes) +
-                         static_cast<double>(held) * static_cast<double>(style_.bytes_per_activation);
+    const auto of_rank = [&](const std::vector<int64_t>& bytes) {
+      return bytes.empty() ? 0.0 : static_cast<double>(bytes[bytes.size() == 1 ? 0 : rank]);
+    };
+    const double bytes = of_rank(style_.static_bytes) + held * of_rank(style_.bytes_per_activation);
     add(R"({{"ph":"C","name":"memory","pid":{},"ts":{},"args":{{"bytes":{}}}}})", rank, time(at), bytes);
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "plan/schedule/program.h"
@@ -12,9 +13,10 @@
 namespace penstock::plan {
 
 struct TraceStyle {
-  TickScale scale = {};              // one unit of cost is shown as one millisecond
-  int64_t bytes_per_activation = 0;  // 0: the counters count forwards held, not bytes
-  int64_t static_bytes = 0;          // added to every rank's bytes
+  TickScale scale = {};  // one unit of cost is shown as one millisecond
+  // By rank, or one for all; empty: the counters count forwards held, not bytes.
+  std::vector<int64_t> bytes_per_activation = {};
+  std::vector<int64_t> static_bytes = {};  // added to every rank's bytes
   int64_t actions_max = 2'000'000;
 };
 

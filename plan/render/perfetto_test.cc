@@ -73,7 +73,7 @@ TEST(TimelineTrace, counters_follow_what_a_rank_holds) {
   EXPECT_EQ(highest(events(run, "C"), 0, "forwards"), 3);
   EXPECT_EQ(highest(events(run, "C"), 2, "forwards"), 1);
   EXPECT_EQ(events(run, "C").back()["args"]["forwards"], 0);
-  const TraceStyle bytes{.bytes_per_activation = 100, .static_bytes = 7};
+  const TraceStyle bytes{.bytes_per_activation = {100}, .static_bytes = {7, 8, 9}};
   EXPECT_EQ(highest(events(run, "C", bytes), 0, "bytes"), 307);
 }
 

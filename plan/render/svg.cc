@@ -225,10 +225,11 @@ class Drawing {
         fmt::format("<text class=\"u\" x=\"{}\" y=\"57\">{}</text>\n", px(kLeft), escaped(style_.subtitle));
     double x = kLeft;
     const auto add = [&](const std::string& swatch, const std::string& name) {
+      const double before = swatch.empty() ? 0 : 24;
       text += fmt::format(
           "<g transform=\"translate({},73)\">{}</g><text class=\"k\" x=\"{}\" y=\"84\">{}</text>\n", px(x),
-          swatch, px(x + 24), escaped(name));
-      x += 24 + 6.2 * static_cast<double>(name.size()) + 18;
+          swatch, px(x + before), escaped(name));
+      x += before + 6.2 * static_cast<double>(name.size()) + 18;
     };
     const auto box = [](const std::string& colour) {
       return fmt::format("<rect class=\"{}\" width=\"18\" height=\"14\" rx=\"2\"/>", colour);
@@ -246,6 +247,7 @@ class Drawing {
           "lighter: later stage of the rank");
     }
     add("<path class=\"held\" d=\"M0 14V8H9V3H18V14Z\"/>", "forwards held, until B or W");
+    add("", named_ ? "cells: stage, kind, microbatch" : "numbers: microbatches");
     if (style_.held_budget > 0) add("<path class=\"budget\" d=\"M0 7H18\"/>", style_.held_budget_name);
     return text;
   }

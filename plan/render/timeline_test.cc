@@ -76,6 +76,18 @@ TEST(TimelineText, letters_tell_the_stages_of_a_rank_apart) {
             "(lower case: stages of a rank after its first)\n");
 }
 
+TEST(TimelineText, split_backwards_and_replicas_of_other_stages_have_letters_of_their_own) {
+  // A rank of a bidirectional schedule: stage 0 of one direction and stage 3 of the other.
+  using enum ActionKind;
+  Simulation simulation;
+  simulation.ranks.resize(1);
+  simulation.ranks[0].actions = {at(0, 5, 0, Forward, 0),         at(5, 10, 3, Forward, 4),
+                                 at(10, 15, 3, InputGradient, 4), at(15, 20, 3, WeightGradient, 4),
+                                 at(20, 25, 0, InputGradient, 0), at(25, 30, 0, WeightGradient, 0)};
+  EXPECT_EQ(timeline_text(simulation, {.width = 14}).substr(0, 14), "rank 0 FfiwIW\n");
+  EXPECT_EQ(timeline_text(simulation), "rank 0 |0F0|3F4|3I4|3W4|0I0|0W0|\n");
+}
+
 TEST(TimelineText, nothing_to_draw_is_said) {
   EXPECT_EQ(timeline_text(Simulation{}), "(no action)\n");
 }
