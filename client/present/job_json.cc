@@ -71,6 +71,7 @@ Json job_json(const v1::Job& job) {
   json["state"] = name_of(job.state());
   json["reason"] = job.reason();
   json["weights_digest"] = text_or_null(job.weights_digest());
+  json["weights_directory"] = text_or_null(job.weights_directory());
   json["step"] = job.step();
   json["loss"] = job.has_loss() ? number(job.loss()) : Json(nullptr);
   json["tokens_per_second"] = job.has_tokens_per_second() ? number(job.tokens_per_second()) : Json(nullptr);

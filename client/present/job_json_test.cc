@@ -34,7 +34,7 @@ TEST(JobJson, fields_stand_in_the_promised_order_and_what_is_unknown_is_null_or_
   // Programs read these names; a stage leaves out what it does not measure, so that zero always means zero.
   EXPECT_EQ(
       compact(job_json(running_job())),
-      R"({"name":"quickstart","state":"running","reason":"all 2 ranks are ready","weights_digest":null,)"
+      R"({"name":"quickstart","state":"running","reason":"all 2 ranks are ready","weights_digest":null,"weights_directory":null,)"
       R"("step":7,"loss":2.5,"tokens_per_second":1234.5,"attempt":1,"stages":[{"stage":0,"rank":0,)"
       R"("layers":["embedding","0"],"forward_ms":1.5,"memory_peak_bytes":4096}]})");
 }
@@ -43,9 +43,10 @@ TEST(JobJson, a_queued_job_has_no_loss_yet) {
   v1::Job job;
   job.set_name("a");
   job.set_state(v1::JOB_STATE_QUEUED);
-  EXPECT_EQ(compact(job_json(job)),
-            R"({"name":"a","state":"queued","reason":"","weights_digest":null,"step":0,"loss":null,)"
-            R"("tokens_per_second":null,"attempt":0,"stages":[]})");
+  EXPECT_EQ(
+      compact(job_json(job)),
+      R"({"name":"a","state":"queued","reason":"","weights_digest":null,"weights_directory":null,"step":0,"loss":null,)"
+      R"("tokens_per_second":null,"attempt":0,"stages":[]})");
 }
 
 TEST(OutcomeJson, losses_are_text_that_reads_back_to_the_same_bits) {

@@ -185,6 +185,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
   if (job.has_step_seconds()) facts.add("Step time", plan::human_duration(job.step_seconds()));
   facts.add("Run time", plan::human_duration(job.seconds()));
   facts.add("Weights digest", job.weights_digest());
+  facts.add("Weights", job.weights_directory());
   if (has_ended(job.state())) facts.add("Exit code", fmt::format("{}", exit_code_of(job)));
   if (!job.stages().empty())
     facts.section("Stages (times: median of the last step; memory: of the rank)", stage_table(job));

@@ -104,7 +104,10 @@ TEST(DescribeJob, shows_stages_and_events) {
 TEST(DescribeJob, the_longest_name_of_a_fact_keeps_a_blank) {
   v1::Job ended = job();
   ended.set_weights_digest("8528");
+  ended.set_weights_directory("/state/jobs/quickstart/weights");
   EXPECT_NE(describe_job(ended, kNow).find("\nWeights digest: 8528\n"), std::string::npos);
+  EXPECT_NE(describe_job(ended, kNow).find("\nWeights:        /state/jobs/quickstart/weights\n"),
+            std::string::npos);
 }
 
 TEST(DescribeWorker, shows_every_device) {

@@ -16,6 +16,7 @@
 #include "coordinator/core/assignment/assignment.h"
 #include "coordinator/core/core.h"
 #include "coordinator/telemetry/telemetry.h"
+#include "coordinator/weights/weights_folder.h"
 
 namespace penstock::coordinator {
 namespace {
@@ -96,6 +97,8 @@ class Implementation final : public CoreController {
   void carry_out(SendToWorker& command);
   void carry_out(CloseSession& command);
   void carry_out(PlanAttempt& command);
+  void carry_out(CommitWeights& command);
+  void carry_out(DiscardWeights& command);
   void carry_out(Save& command) { store_->save(std::move(command)); }
   void carry_out(CallAgain&) {
     inbox_.post_always([this] { tell(AssignMore{}); });
@@ -247,9 +250,30 @@ void Implementation::carry_out(CloseSession& command) {
 void Implementation::carry_out(PlanAttempt& command) {
   planning_.post_always([this, command = std::move(command)] {
     if (stopping_) return;
-    const auto plan = within_memory("plan", [&] { return plan_attempt(*command.spec); });
+    const auto plan = within_memory("plan", [&]() -> StatusOr<std::shared_ptr<const AttemptPlan>> {
+      if (!command.weights.directory.empty())
+        PENSTOCK_RETURN_IF_ERROR(prepare_weights_folder(command.weights));
+      return plan_attempt(*command.spec);
+    });
     AttemptPlanned planned{command.job, command.order, plan.status(), plan.ok() ? *plan : nullptr};
     inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
+  });
+}
+
+void Implementation::carry_out(CommitWeights& command) {
+  planning_.post_always([this, command = std::move(command)] {
+    if (stopping_) return;
+    WeightsCommitted committed{
+        .job = command.job, .order = command.order, .weights = command.weights, .status = {}};
+    committed.status = commit_weights_folder(command.weights, command.spec->model, command.spec->ranks());
+    inbox_.post_always([this, committed = std::move(committed)] { tell(committed); });
+  });
+}
+
+void Implementation::carry_out(DiscardWeights& command) {
+  planning_.post_always([command = std::move(command)] {
+    const Status discarded = discard_weights_folder(command.weights);
+    if (!discarded.ok()) log::warning("{}", message(discarded));
   });
 }
 

@@ -10,9 +10,12 @@
 #include <future>
 #include <mutex>
 
+#include "base/safetensors/folder.h"
+#include "base/safetensors/testing/written.h"
 #include "coordinator/controller/internal/task_queue.h"
 #include "coordinator/controller/internal/within_memory.h"
 #include "coordinator/store/sqlite_store.h"
+#include "plan/spec/parameters.h"
 
 namespace penstock::coordinator {
 namespace {
@@ -224,6 +227,67 @@ TEST_F(CoreControllerTest, submitted_job_goes_through_its_whole_life) {
   for (const WorkerView& worker : fleet()) EXPECT_EQ(worker.state, "free");
   const std::string page = prometheus::TextSerializer().Serialize(registry->Collect());
   EXPECT_THAT(page, HasSubstr("penstock_job_step{training_job=\"tiny\"} 2"));
+}
+
+class WeightsOfAJob : public CoreControllerTest {
+ protected:
+  // A job whose ranks have done all of their steps, and what they were told.
+  void train() {
+    Options options;
+    options.weights_root = (folder / "jobs").string();
+    start(options);
+    for (int w = 0; w < 2; ++w) workers[w] = open(fmt::format("worker-{}", w));
+    ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+    for (int w = 0; w < 2; ++w) {
+      assignments[w] = workers[w].sink->next<Assignment>();
+      say(workers[w], RankReady{assignments[w].attempt, assignments[w].rank, 4242, "test"});
+    }
+    for (int64_t step = 0; step < 2; ++step) {
+      for (int w = 0; w < 2; ++w) say(workers[w], report(assignments[w], step));
+    }
+  }
+  void write_weights(int rank, size_t first, size_t last) {
+    std::vector<testing::WrittenTensor> tensors;
+    const auto parameters = plan::model_parameters(plan::parse_job_spec(kJob)->model);
+    for (size_t i = first; i < last; ++i) {
+      tensors.push_back({parameters[i].name, parameters[i].shape,
+                         std::vector<float>(static_cast<size_t>(parameters[i].elements()), 0.5f)});
+    }
+    testing::write_tensors(assignments[rank].weights.directory + "/" + tensor_file_name("rank", rank, 2),
+                           tensors);
+  }
+  FakeWorker workers[2];
+  Assignment assignments[2];
+};
+
+TEST_F(WeightsOfAJob, have_their_folder_before_the_ranks_are_told_and_are_whole_when_it_has_succeeded) {
+  train();
+  const WeightsPlace& place = assignments[1].weights;
+  EXPECT_EQ(place.directory, folder / "jobs/tiny/weights");
+  EXPECT_TRUE(std::filesystem::exists(place.directory + "/" + place.marker));
+  for (int w = 0; w < 2; ++w) {
+    write_weights(w, w == 0 ? 0 : 19, w == 0 ? 19 : 39);
+    say(workers[w], finished(assignments[w]));
+  }
+  EXPECT_EQ(wait_for("tiny", Succeeded).weights_directory, place.directory);
+  EXPECT_TRUE(TensorFolder::open(place.directory).ok());
+}
+
+TEST_F(WeightsOfAJob, that_a_rank_did_not_write_fail_it) {
+  train();
+  write_weights(0, 0, 19);
+  for (int w = 0; w < 2; ++w) say(workers[w], finished(assignments[w]));
+  EXPECT_THAT(wait_for("tiny", Failed).reason, HasSubstr("the final weights cannot be kept: "));
+  EXPECT_FALSE(TensorFolder::open(assignments[0].weights.directory).ok());
+}
+
+TEST_F(WeightsOfAJob, without_a_folder_fail_it_before_any_rank_is_told) {
+  Options options;
+  options.weights_root = (folder / "coordinator.db").string();  // a file: nothing can be made below it
+  start(options);
+  for (int w = 0; w < 2; ++w) workers[w] = open(fmt::format("worker-{}", w));
+  ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+  EXPECT_THAT(wait_for("tiny", Failed).reason, HasSubstr("coordinator.db/tiny/weights cannot be made"));
 }
 
 TEST_F(CoreControllerTest, job_file_that_is_wrong_is_refused_and_starts_nothing) {

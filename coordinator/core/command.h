@@ -39,11 +39,24 @@ struct CloseSession {
   SessionId session = 0;
   Status status;
 };
-// Wants an AttemptPlanned of plan_attempt(*spec).
+// Wants an AttemptPlanned of plan_attempt(*spec), once the weights have their folder; a folder that cannot be made
+// is a plan that fails.
 struct PlanAttempt {
   std::string job{};
   int64_t order = 0;  // of the attempt, among those of all jobs: a later job may have the name
   std::shared_ptr<const plan::JobSpec> spec{};
+  WeightsPlace weights{};
+};
+// Every rank has written its weights. Wants a WeightsCommitted once they are whole.
+struct CommitWeights {
+  std::string job{};
+  int64_t order = 0;  // of the attempt
+  std::shared_ptr<const plan::JobSpec> spec{};
+  WeightsPlace weights{};
+};
+// The job did not succeed after all: its weights are not to be seen.
+struct DiscardWeights {
+  WeightsPlace weights{};
 };
 // One transaction. Wants StoreDurable once it and all before it are on disk.
 struct Save {
@@ -69,6 +82,7 @@ struct Say {
 };
 
 using Command = std::variant<AnswerSubmit, AnswerCancel, AnswerPublish, AnswerLookUp, SendToWorker,
-                             CloseSession, PlanAttempt, Save, JobChanged, LogGrew, Observed, CallAgain, Say>;
+                             CloseSession, PlanAttempt, CommitWeights, DiscardWeights, Save, JobChanged,
+                             LogGrew, Observed, CallAgain, Say>;
 
 }  // namespace penstock::coordinator

@@ -33,6 +33,7 @@ struct Dispatch {
   void operator()(LookUp& event) { on_look_up(turn, event); }
   void operator()(LookUpAbandoned& event) { on_abandoned(turn, event); }
   void operator()(AttemptPlanned& event) { on_planned(turn, std::move(event)); }
+  void operator()(WeightsCommitted& event) { on_weights_committed(turn, event); }
   void operator()(StoreDurable& event) {
     for (Continuation& what : turn.state.store.durable(event.ticket)) std::visit(Resume{turn}, what);
     answer_durable(turn);

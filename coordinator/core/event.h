@@ -68,6 +68,13 @@ struct AttemptPlanned {
   Status status;      // when it is not OK there is no plan
   std::shared_ptr<const AttemptPlan> plan{};
 };
+// The answer to CommitWeights.
+struct WeightsCommitted {
+  std::string job{};
+  int64_t order = 0;  // of the attempt
+  WeightsPlace weights{};
+  Status status;
+};
 // All saves up to `ticket` are durable.
 struct StoreDurable {
   Ticket ticket = 0;
@@ -81,9 +88,9 @@ struct AssignMore {};
 // Time has passed; comes every 100 ms or so.
 struct Tick {};
 
-using Event =
-    std::variant<Restore, Submit, Cancel, SessionOpened, SessionSaid, SessionClosed, Publish, LookUp,
-                 LookUpAbandoned, AttemptPlanned, StoreDurable, StoreHealth, AssignMore, Tick>;
+using Event = std::variant<Restore, Submit, Cancel, SessionOpened, SessionSaid, SessionClosed, Publish,
+                           LookUp, LookUpAbandoned, AttemptPlanned, WeightsCommitted, StoreDurable,
+                           StoreHealth, AssignMore, Tick>;
 
 struct Now {
   TimePoint time{};     // for decisions

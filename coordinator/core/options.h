@@ -34,6 +34,9 @@ struct Options {
 
   Duration placing_interval = 20ms;  // the queue is looked through at most this often
 
+  // Below it, absolute, a job's final weights are kept: NAME/weights. "": they are not.
+  std::string weights_root{};
+
   size_t assigned_at_once = 8;  // ranks told in one turn: an assignment may be large
 
   size_t jobs_live = 1000;   // queued or running; beyond, submit is refused

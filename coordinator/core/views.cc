@@ -15,7 +15,13 @@ double seconds_of(const JobStatus& status, int64_t unix_ms) {
   return static_cast<double>(std::max<int64_t>(0, end - status.started_unix_ms)) / 1e3;
 }
 
-JobView summary_of(const Job& job, int64_t unix_ms) {
+// Follows from the name, so that it stays true when the state is moved to another place.
+std::string weights_directory(const Options& options, const Job& job) {
+  if (options.weights_root.empty() || job.status.state != JobState::Succeeded) return "";
+  return fmt::format("{}/{}/weights", options.weights_root, job.name());
+}
+
+JobView summary_of(const State& state, const Job& job, int64_t unix_ms) {
   const JobStatus& status = job.status;
   return {.name = job.name(),
           .state = status.state,
@@ -29,6 +35,7 @@ JobView summary_of(const Job& job, int64_t unix_ms) {
           .tokens_per_second = status.tokens_per_second,
           .step_seconds = status.step_seconds,
           .weights_digest = job.ended() ? status.weights_digest : "",
+          .weights_directory = weights_directory(state.options, job),
           .seconds = seconds_of(status, unix_ms),
           .submitted_unix_ms = job.definition.submitted_unix_ms,
           .exit_code = status.exit_code,
@@ -60,7 +67,7 @@ StatusOr<const Job*> visible(const State& state, const std::string& name) {
 StatusOr<JobView> view_job(const State& state, const std::string& name, bool include_losses,
                            int64_t unix_ms) {
   PENSTOCK_ASSIGN_OR_RETURN(const Job* job, visible(state, name));
-  JobView view = summary_of(*job, unix_ms);
+  JobView view = summary_of(state, *job, unix_ms);
   view.spec_yaml = job->definition.spec_yaml;
   view.stages = job->stages;
   view.events.assign(job->events.begin(), job->events.end());
@@ -76,7 +83,7 @@ std::vector<JobView> view_jobs(const State& state, int64_t unix_ms) {
   std::sort(jobs.begin(), jobs.end(),
             [](const Job* a, const Job* b) { return a->definition.sequence < b->definition.sequence; });
   std::vector<JobView> views;
-  for (const Job* job : jobs) views.push_back(summary_of(*job, unix_ms));
+  for (const Job* job : jobs) views.push_back(summary_of(state, *job, unix_ms));
   return views;
 }
 

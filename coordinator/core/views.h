@@ -77,6 +77,7 @@ struct JobView {
   std::optional<double> tokens_per_second{};
   std::optional<double> step_seconds{};
   std::string weights_digest{};
+  std::string weights_directory{};  // of a job that has succeeded; "": none is kept
   std::vector<StageView> stages{};
   std::vector<double> losses{};  // one a committed step; filled when asked for
   double seconds = 0;            // from the first attempt's start to the end or now

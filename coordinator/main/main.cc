@@ -98,6 +98,8 @@ Status serve(const Arguments& arguments) {
   auto registry = std::make_shared<prometheus::Registry>();
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, open_store(arguments.state));
   ControllerOptions options;
+  options.core.weights_root =
+      (std::filesystem::absolute(arguments.state).lexically_normal() / "jobs").string();
   options.core.instance = fmt::format("coordinator-{}", getpid());
   PENSTOCK_ASSIGN_OR_RETURN(const auto controller,
                             CoreController::start(options, std::move(store), registry, clock));

@@ -110,6 +110,7 @@ v1::Job to_proto(const JobView& view) {
   if (view.tokens_per_second) job.set_tokens_per_second(*view.tokens_per_second);
   if (view.step_seconds) job.set_step_seconds(*view.step_seconds);
   job.set_weights_digest(view.weights_digest);
+  job.set_weights_directory(view.weights_directory);
   for (const StageView& stage : view.stages) *job.add_stages() = to_proto(stage);
   job.mutable_losses()->Add(view.losses.begin(), view.losses.end());
   job.set_seconds(view.seconds);

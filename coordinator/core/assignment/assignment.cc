@@ -97,6 +97,7 @@ Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, A
   assignment.split = spec.parallel.split;
   assignment.program = plan.program.ranks[static_cast<size_t>(request.rank.value)];
   assignment.rank_hosts = std::move(request.rank_hosts);
+  assignment.weights = std::move(request.weights);
   return assignment;
 }
 

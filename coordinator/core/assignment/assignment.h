@@ -44,6 +44,7 @@ struct AssignmentRequest {
   RankIndex rank{};
   int device = 0;
   std::vector<std::string> rank_hosts{};
+  WeightsPlace weights{};
 };
 Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, AssignmentRequest request);
 

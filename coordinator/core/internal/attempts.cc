@@ -16,12 +16,22 @@ constexpr size_t kRecentSteps = 10;         // whose mean speed is shown
 constexpr Duration kStagesSavedEvery = 1s;  // stage rows are many and only the last ones matter
 constexpr int64_t kLossesPerSave = 4096;
 
+// Where the attempt's weights go. The marker is its own: what is left of another attempt, on any host, is not taken
+// for it.
+WeightsPlace weights_place(const Turn& turn, const Job& job, const Attempt& attempt) {
+  const std::string& root = turn.state.options.weights_root;
+  if (root.empty()) return {};
+  return {.directory = fmt::format("{}/{}/weights", root, job.name()),
+          .marker = fmt::format(".attempt-{}-{}-{}", attempt.number, attempt.order, turn.now.unix_ms)};
+}
+
 // Reserves the seats and starts what must come before the assignment: the number on disk, and the programs.
 void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   Attempt attempt;
   attempt.number = ++job.status.attempt;
   attempt.order = turn.state.next_placement++;
   attempt.prepare_by = turn.now.time + turn.state.options.preparing_limit;
+  attempt.weights = weights_place(turn, job, attempt);
   attempt.window = StepWindow(static_cast<int>(placement.seats.size()), 0);
   if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
   job.placed.clear();
@@ -47,7 +57,7 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   writes.push_back(PutAttempt{job.name(), job.status.attempt, job.attempt->order, job.placed});
   const Ticket ticket = turn.save(std::move(writes));
   turn.after(ticket, StartAttempt{job.name(), job.status.attempt});
-  turn.emit(PlanAttempt{job.name(), job.attempt->order, job.spec});
+  turn.emit(PlanAttempt{job.name(), job.attempt->order, job.spec, job.attempt->weights});
 }
 
 Job* live_attempt(State& state, const std::string& name, int64_t number) {
@@ -98,7 +108,8 @@ bool assign_some(Turn& turn, Job& job) {
                                               {.attempt = {job.name(), attempt.number, rank.incarnation},
                                                .rank = RankIndex(static_cast<int64_t>(r)),
                                                .device = rank.device,
-                                               .rank_hosts = attempt.hosts}));
+                                               .rank_hosts = attempt.hosts,
+                                               .weights = attempt.weights}));
     rank.assigned = true;
   }
   if (end < attempt.ranks.size()) return false;
@@ -178,6 +189,13 @@ void commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
   turn.observe(std::move(committed));
 }
 
+void succeed(Turn& turn, Job& job) {
+  begin_ending(turn, job,
+               {.state = JobState::Succeeded,
+                .reason = counted(job.status.step, "step") + " done",
+                .exit_code = ExitCode::Succeeded});
+}
+
 void succeed_when_finished(Turn& turn, Job& job) {
   Attempt& attempt = *job.attempt;
   if (attempt.finished < static_cast<int>(attempt.ranks.size())) return;
@@ -198,10 +216,8 @@ void succeed_when_finished(Turn& turn, Job& job) {
     return;
   }
   job.status.weights_digest = *digest;
-  begin_ending(turn, job,
-               {.state = JobState::Succeeded,
-                .reason = counted(job.status.step, "step") + " done",
-                .exit_code = ExitCode::Succeeded});
+  if (attempt.weights.directory.empty()) return succeed(turn, job);
+  turn.emit(CommitWeights{job.name(), attempt.order, job.spec, attempt.weights});
 }
 
 }  // namespace
@@ -249,6 +265,16 @@ void on_planned(Turn& turn, AttemptPlanned event) {
   }
   job->attempt->plan = std::move(event.plan);
   assign_when_ready(turn, *job);
+}
+
+void on_weights_committed(Turn& turn, const WeightsCommitted& event) {
+  Job* job = turn.state.find_job(event.job);
+  if (!job || !job->live() || !job->attempt || job->attempt->order != event.order) {
+    if (event.status.ok()) turn.emit(DiscardWeights{event.weights});  // cancelled meanwhile
+    return;
+  }
+  if (event.status.ok()) return succeed(turn, *job);
+  fail_job(turn, *job, fmt::format("the final weights cannot be kept: {}", message(event.status)));
 }
 
 void start_attempt(Turn& turn, const std::string& name, int64_t number) {

@@ -93,6 +93,7 @@ void executor_gone(Turn& turn, const AttemptKey& attempt);
 // attempts.cc: placing, planning, assigning, committing.
 void place_queue(Turn& turn);
 void on_planned(Turn& turn, AttemptPlanned event);
+void on_weights_committed(Turn& turn, const WeightsCommitted& event);
 void start_attempt(Turn& turn, const std::string& name, int64_t attempt);
 void assign_more(Turn& turn);
 void rank_ready(Turn& turn, Job& job, const RankReady& report);

@@ -45,6 +45,7 @@ struct Attempt {
   std::vector<std::string> hosts{};           // [rank]
   std::vector<RankIndex> loss_ranks{};
   StepWindow window;
+  WeightsPlace weights{};
   TimePoint prepare_by{};
   int ready = 0;
   int finished = 0;

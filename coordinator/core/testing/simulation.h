@@ -30,6 +30,7 @@ class Simulation {
 
   explicit Simulation(uint64_t seed, Trace trace = Trace::Off) : random_(seed), trace_(trace) {
     options_.jobs_live = 6;
+    options_.weights_root = "/state/jobs";
     options_.jobs_ended = 4;
     options_.events_per_job = 6;
     options_.log_lines_per_job = 5;
@@ -194,6 +195,7 @@ class Simulation {
     tell(AssignMore{});
   }
   void plan_one() {
+    if (!weighing_.empty() && one_in(2)) return commit_weights();
     if (planning_.empty()) return;
     const PlanAttempt wanted = planning_.front();
     planning_.pop_front();
@@ -202,6 +204,16 @@ class Simulation {
     } else {
       tell(AttemptPlanned{wanted.job, wanted.order, ok_status(), plan_of(*wanted.spec)});
     }
+  }
+
+  // A commit may come after its job was cancelled, or fail.
+  void commit_weights() {
+    const CommitWeights wanted = weighing_.front();
+    weighing_.pop_front();
+    const Status status = one_in(20) ? resource_exhausted("the disk is full") : ok_status();
+    EXPECT_EQ(wanted.weights.directory, "/state/jobs/" + wanted.job + "/weights");
+    if (status.ok()) whole_.insert(wanted.weights.directory);
+    tell(WeightsCommitted{wanted.job, wanted.order, wanted.weights, status});
   }
 
   void open_session(Daemon& daemon) {
@@ -392,6 +404,7 @@ class Simulation {
     state_.options = options_;
     queued_.clear();
     planning_.clear();
+    weighing_.clear();
     call_again_ = false;
     store_fails_ = false;
     unanswered_.clear();  // their callers see the connection break
@@ -425,7 +438,12 @@ class Simulation {
   void obey(AnswerPublish& command) { answered(command.reply); }
   void obey(AnswerLookUp& command) { answered(command.reply); }
   void obey(Save& command) { queued_.push_back(std::move(command)); }
-  void obey(PlanAttempt& command) { planning_.push_back(command); }
+  void obey(PlanAttempt& command) {
+    whole_.erase(command.weights.directory);  // those of a retired job of that name are moved away
+    planning_.push_back(command);
+  }
+  void obey(CommitWeights& command) { weighing_.push_back(command); }
+  void obey(DiscardWeights& command) { EXPECT_EQ(whole_.erase(command.weights.directory), 1u); }
   void obey(CallAgain&) {
     EXPECT_FALSE(call_again_);
     call_again_ = true;
@@ -503,6 +521,7 @@ class Simulation {
     check_jobs();
     check_devices();
     check_bounds();
+    check_weights();
   }
 
   void check_jobs() {
@@ -552,6 +571,13 @@ class Simulation {
         EXPECT_EQ(rank.device, device.slot.index);
         EXPECT_EQ(rank.incarnation, worker.incarnation);
       }
+    }
+  }
+
+  void check_weights() {
+    for (const auto& [name, job] : state_.jobs) {
+      if (job.status.state != JobState::Succeeded) continue;
+      EXPECT_TRUE(whole_.contains("/state/jobs/" + name + "/weights")) << name;
     }
   }
 
@@ -655,6 +681,8 @@ class Simulation {
   std::deque<Save> queued_;  // by the store, not durable yet
   Archive durable_;
   std::deque<PlanAttempt> planning_;
+  std::deque<CommitWeights> weighing_;
+  std::set<std::string> whole_;  // folders of weights that are committed
   std::set<ReplyId> unanswered_;
   bool call_again_ = false;  // the core wants an AssignMore
   bool store_fails_ = false;
