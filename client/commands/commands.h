@@ -72,16 +72,42 @@ struct ScheduleOptions {
   std::string name;
   std::optional<int> pipeline;
   std::optional<int> microbatches;
-  int stages_per_rank = 1;
+  int stages_per_rank = 0;   // 0: the family's own
+  int updates = 1;           // optimizer steps in the program
+  std::string extra_warmup;  // of 1f1b-v: forwards by rank, or one for all
+
   std::string costs = "1,1,1";  // F,I,W[,PAIR]
   std::string stage_costs;      // a file of them, in place of costs
   std::string latency = "0";
+  std::string bandwidth;      // bytes a unit of time
+  std::string message_bytes;  // of a tensor between stages
+  std::string contention;     // a slow-down such as 1.1, or thread blocks such as 4/132
+  bool one_sided = false;
   std::string timeline = "earliest";
+
+  std::string memory_limit;  // of searched schedules: forwards by rank, or one for all; "": none
+  std::string memory_deltas = "1,0,-1";
+  double search_seconds = 2;
+  int64_t search_evaluations = 0;  // 0: as many as the time allows
+  uint64_t seed = 1;
+
+  std::string bytes_per_activation;
+  std::string static_bytes;
+  std::string memory_budget;
+
   std::string output = "text";
-  std::vector<std::string> not_built;  // options given that belong to later pieces
 };
 int schedule(const ScheduleOptions& options);
 std::vector<std::string> known_schedules();  // names that this version builds
+
+struct LayoutOptions {
+  std::string layout;           // a Megatron string, a JSON list, a file of one, or a job file
+  std::optional<int> pipeline;  // default: the job file's, else one stage a rank
+  std::optional<int> num_layers;
+  std::optional<int> mtp_num_layers;
+  std::string output = "text";  // text | json | megatron | torchtitan | split
+};
+int layout(const LayoutOptions& options);
 
 struct VerifyOptions {
   std::string file;

@@ -22,17 +22,29 @@ std::string verdict_text(const std::string& file, const plan::Verdict& verdict) 
   return text;
 }
 
+ProgramFormat format_named(const std::string& name) {
+  if (name == "json") return ProgramFormat::Json;
+  if (name == "torch-csv") return ProgramFormat::TorchCsv;
+  return name == "torch-csv-comms" ? ProgramFormat::TorchCsvComms : ProgramFormat::Auto;
+}
+
+// What is no program is no valid one: for those who read the verdict, its reason is a violation like others.
+int no_program(const VerifyOptions& options, const Status& status) {
+  if (options.output == "json" && status.code() == StatusCode::kInvalidArgument) {
+    plan::Verdict verdict;
+    verdict.violations.push_back({"format", RankIndex(), -1, "", message(status)});
+    print(plan::verdict_to_json(verdict));
+  }
+  report_error(status);
+  return kExitFailed;
+}
+
 }  // namespace
 
 int verify(const VerifyOptions& options) {
-  if (options.format != "auto" && options.format != "json")
-    return not_built_yet("verify --format " + options.format);
-  const StatusOr<plan::ComputeProgram> program = read_program_file(options.file);
-  if (!program.ok()) {
-    report_error(program.status());
-    return kExitFailed;  // what is no program is no valid one
-  }
-  const plan::Verdict verdict = plan::verify(*program);
+  const StatusOr<ProgramFile> file = read_program_file(options.file, format_named(options.format));
+  if (!file.ok()) return no_program(options, file.status());
+  const plan::Verdict& verdict = file->verdict;
   if (options.output == "json") {
     print(plan::verdict_to_json(verdict));
   } else if (verdict.valid()) {

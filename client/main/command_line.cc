@@ -120,22 +120,26 @@ void declare_logs(CLI::App& command, LogsOptions& options) {
   add_connection(command, options.connection);
 }
 
-// Options of `schedule` that come with later pieces: known, so that they are refused by name.
-constexpr std::array kLaterScheduleOptions = {
-    "--memory-limit", "--memory-deltas",        "--bandwidth",    "--contention",   "--search-seconds",
-    "--extra-warmup", "--bytes-per-activation", "--static-bytes", "--memory-budget"};
-
-void declare_schedule(CLI::App& command, ScheduleOptions& options) {
+void declare_shape(CLI::App& command, ScheduleOptions& options) {
   command.add_option("name", options.name, "Schedule: " + schedule_names_text() + ", or file:PATH")
       ->type_name("NAME")
       ->required();
   command.add_option("-p,--pipeline", options.pipeline, "Ranks");
-  command.add_option("-m,--microbatches", options.microbatches, "Microbatches of a step");
-  command.add_option("-s,--stages-per-rank", options.stages_per_rank, "Stages on a rank")
-      ->capture_default_str();
+  command.add_option("-m,--microbatches", options.microbatches, "Microbatches of an optimizer step");
+  command.add_option("-s,--stages-per-rank", options.stages_per_rank,
+                     "Stages on a rank (default: the family's own)");
+  command.add_option("--updates", options.updates, "Optimizer steps in the program")->capture_default_str();
   command
-      .add_option("--costs", options.costs,
-                  "F,I,W[,PAIR]: time of a forward, input gradient, weight gradient")
+      .add_option("--extra-warmup,--extra-warm-up-forwards", options.extra_warmup,
+                  "1f1b-v: forwards held above its peak, one number or one a rank")
+      ->type_name("LIST");
+}
+
+void declare_costs(CLI::App& command, ScheduleOptions& options) {
+  command
+      .add_option(
+          "--costs", options.costs,
+          "F,I,W[,PAIR]: time of a forward, input gradient, weight gradient, overlapped pair (default F+I+W)")
       ->type_name("LIST")
       ->capture_default_str();
   command
@@ -147,38 +151,126 @@ void declare_schedule(CLI::App& command, ScheduleOptions& options) {
   command.add_option("--latency", options.latency, "Added to every transfer between ranks")
       ->type_name("TIME")
       ->capture_default_str();
+  command.add_option("--bandwidth", options.bandwidth, "Bytes that a link passes in a unit of time, as 50GB")
+      ->type_name("BYTES");
+  command.add_option("--message-bytes", options.message_bytes, "Bytes of a tensor between stages")
+      ->type_name("BYTES");
+  command
+      .add_option(
+          "--contention,--slowdown", options.contention,
+          "What a posted two-sided receive does to the compute beside it until its match: a slow-down as 1.1, "
+          "or the thread blocks that it holds, as 4/132")
+      ->type_name("X");
+  command.add_flag("--one-sided", options.one_sided, "One-sided transfers: nothing waits beside the compute");
   command.add_option("--timeline", options.timeline, "When actions start")
       ->check(one_of({"earliest", "aligned"}))
       ->capture_default_str();
+}
+
+void declare_search(CLI::App& command, ScheduleOptions& options) {
   command
-      .add_option("-o,--output", options.output,
-                  "Format: text or json (later: svg, perfetto, torch-csv, torch-csv-comms)")
-      ->check(one_of({"text", "json"}, {"svg", "perfetto", "torch-csv", "torch-csv-comms"}))
+      .add_option("--memory-limit", options.memory_limit,
+                  "zb-auto, v-auto: what a rank may hold, in forwards of one stage; one number or one a rank "
+                  "(default: no limit)")
+      ->type_name("LIST");
+  command
+      .add_option("--memory-deltas", options.memory_deltas,
+                  "zb-auto, v-auto: what F, I and W add to it; the zero-bubble papers have 1,-0.5,-0.5")
+      ->type_name("LIST")
       ->capture_default_str();
-  for (const char* name : kLaterScheduleOptions) {
-    command
-        .add_option_function<std::string>(
-            name, [&options, name](const std::string&) { options.not_built.emplace_back(name); }, "")
-        ->group("");
-  }
+  command
+      .add_option("--search-seconds,--time-limit", options.search_seconds,
+                  "zb-auto, v-auto: how long to look for better ones")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--search-evaluations", options.search_evaluations,
+          "zb-auto, v-auto: how many to look at, for results that repeat (0: as many as the time allows)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+      ->capture_default_str();
+  command.add_option("--seed", options.seed, "zb-auto, v-auto: of the search")->capture_default_str();
+}
+
+void declare_memory(CLI::App& command, ScheduleOptions& options) {
+  command
+      .add_option(
+          "--bytes-per-activation", options.bytes_per_activation,
+          "Bytes that a forward of one stage keeps, as 10GB: adds the peak bytes of every rank. This and the "
+          "next two: one number, or one a rank")
+      ->type_name("LIST");
+  command.add_option("--static-bytes", options.static_bytes, "Bytes that a rank holds all the time")
+      ->type_name("LIST");
+  command
+      .add_option("--memory-budget", options.memory_budget,
+                  "Bytes that a rank may hold: says which ranks fit")
+      ->type_name("LIST");
+}
+
+void declare_schedule(CLI::App& command, ScheduleOptions& options) {
+  declare_shape(command, options);
+  declare_costs(command, options);
+  declare_search(command, options);
+  declare_memory(command, options);
+  command.add_option("-o,--output", options.output, "Format")
+      ->check(one_of({"text", "json", "svg", "perfetto", "torch-csv", "torch-csv-comms"}))
+      ->capture_default_str();
 }
 
 void declare_verify(CLI::App& command, VerifyOptions& options) {
-  command.add_option("file", options.file, "Program, as `penstock schedule -o json` prints it")
+  command
+      .add_option("file", options.file,
+                  "Program: JSON of `penstock schedule -o json`, or PyTorch's schedule CSV")
       ->required()
       ->type_name("FILE");
-  command.add_option("--format", options.format, "Format of the file (later: torch-csv, torch-csv-comms)")
-      ->check(one_of({"auto", "json"}, {"torch-csv", "torch-csv-comms"}))
+  command.add_option("--format", options.format, "Format of the file; auto tells by its content")
+      ->check(one_of({"auto", "json", "torch-csv", "torch-csv-comms"}))
       ->capture_default_str();
   command.add_option("-o,--output", options.output, "Format of the verdict")
       ->check(one_of({"text", "json"}))
       ->capture_default_str();
 }
 
+void declare_layout(CLI::App& command, LayoutOptions& options, const std::vector<std::string>& outputs) {
+  options.output = outputs.front();
+  command
+      .add_option(
+          "layout", options.layout,
+          "Megatron's string, a JSON list of a stage's items (Megatron's, torchtitan's or a job file's names), "
+          "a .json file of one, or a job file (.yaml)")
+      ->required()
+      ->type_name("LAYOUT");
+  command
+      .add_option("-p,--pipeline", options.pipeline, "Ranks (default: the job file's, else one stage a rank)")
+      ->check(CLI::Range(1, 65536));
+  command.add_option("--num-layers", options.num_layers, "Decoder layers that there must be")
+      ->check(CLI::Range(0, 1 << 20));
+  command
+      .add_option("--mtp-num-layers", options.mtp_num_layers,
+                  "Multi-token prediction layers that there must be")
+      ->check(CLI::Range(0, 1 << 20));
+  command.add_option("-o,--output", options.output, "Format")->check(one_of(outputs))->capture_default_str();
+}
+
+void add_layout(CLI::App& app, Result& result) {
+  const Help help = help_of_layout();
+  CLI::App* command = app.add_subcommand(help.name, help.summary);
+  command->footer(help.examples);
+  command->require_subcommand(1);
+  add_command<LayoutOptions>(*command, help_of_layout_parse(), result, layout,
+                             [](CLI::App& parse, LayoutOptions& options) {
+                               declare_layout(parse, options, {"text", "json"});
+                             });
+  add_command<LayoutOptions>(*command, help_of_layout_format(), result, layout,
+                             [](CLI::App& format, LayoutOptions& options) {
+                               declare_layout(format, options, {"megatron", "torchtitan", "split"});
+                             });
+}
+
 // Commands of the design that later pieces bring: known, so that they are refused by name.
 void add_later_commands(CLI::App& app, Result& result) {
   for (const char* name : {"pause", "resume", "drain", "uncordon", "curves", "trace", "plan", "rebalance",
-                           "checkpoint", "diagnose", "partition", "fit", "layout"}) {
+                           "checkpoint", "diagnose", "partition", "fit"}) {
     CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
     command->allow_extras();
     command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });
@@ -225,6 +317,7 @@ int run_and_write(int argc, char** argv) {
   add_command<JobOptions>(app, help_of_cancel(), result, cancel, declare_job);
   add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
+  add_layout(app, result);
   add_data(app, result);
   add_later_commands(app, result);
 

@@ -62,13 +62,28 @@ Help help_of_cancel() {
 }
 
 Help help_of_schedule() {
-  return {"schedule", "Draw a pipeline schedule and its figures; needs no coordinator",
-          "Examples:\n"
-          "  penstock schedule 1f1b -p 4 -m 8\n"
-          "  penstock schedule interleaved-1f1b -p 4 -m 8 -s 2 --timeline aligned -o json\n"
-          "  penstock schedule gpipe -p 4 -m 8 --costs 1,1.2,0.9 --latency 0.1\n"
-          "  penstock schedule 1f1b -p 4 -m 8 --stage-costs measured.json\n"
-          "  penstock schedule file:mine.json             a program of your own\n"};
+  return {
+      "schedule", "Draw a pipeline schedule and its figures; needs no coordinator",
+      "Examples:\n"
+      "  penstock schedule 1f1b -p 4 -m 8\n"
+      "  penstock schedule interleaved-1f1b -p 4 -m 8 -s 2 --timeline aligned -o json\n"
+      "  penstock schedule 1f1b-v -p 4 -m 8 -o svg > schedule.svg           a picture\n"
+      "  penstock schedule zb-h1 -p 4 -m 8 -o perfetto > trace.json         for ui.perfetto.dev\n"
+      "  penstock schedule zb-v -p 4 -m 8 -o torch-csv > zbv.csv            for torch.distributed.pipelining\n"
+      "  penstock schedule zb-auto -p 8 -m 32 --costs 18.5,18.1,9.3 --latency 0.6 --memory-limit 16\n"
+      "  penstock schedule 1f1b-v -p 4 -m 8 --bytes-per-activation 10GB --static-bytes 12GB --memory-budget 80GB\n"
+      "  penstock schedule gpipe -p 4 -m 8 --bandwidth 50MB --message-bytes 8MB --contention 4/132\n"
+      "  penstock schedule 1f1b -p 4 -m 8 --stage-costs measured.json\n"
+      "  penstock schedule file:mine.csv              a program of your own, JSON or CSV\n"
+      "\n"
+      "Figures that go by one name elsewhere:\n"
+      "  makespan     from the first action to the last, over all ranks\n"
+      "  span         of one rank, from its own first action to its own last: what zero-bubble papers shorten\n"
+      "  idle/total   idle part of ranks x makespan: (P-1)/(m+P-1) for 1f1b\n"
+      "  idle/useful  idle time by computing time: (P-1)/m for 1f1b\n"
+      "  held to W    forwards whose B, or W where the backward is split, has not ended\n"
+      "  held to I    the same when B or I releases them: zero-bubble papers lie between the two\n"
+      "  forward      of one stage; with V stages on a rank, papers that count whole ranks divide by V\n"};
 }
 
 Help help_of_verify() {
@@ -76,7 +91,31 @@ Help help_of_verify() {
           "Examples:\n"
           "  penstock schedule 1f1b -p 4 -m 8 -o json > mine.json\n"
           "  penstock verify mine.json\n"
+          "  penstock verify zbv.csv                      PyTorch's compute_only or compute_comms\n"
           "  penstock verify mine.json -o json\n"};
+}
+
+Help help_of_layout() {
+  return {"layout", "Megatron's layout strings and torchtitan's parts: read, check, write",
+          "Examples:\n"
+          "  penstock layout parse 'E|t*3|(t|)*5mL' -p 4\n"
+          "  penstock layout format job.yaml -o torchtitan\n"};
+}
+
+Help help_of_layout_parse() {
+  return {
+      "parse", "Show a layout stage by stage, checked as Megatron checks it",
+      "Examples:\n"
+      "  penstock layout parse 'Et*3|(tt|)*29,m|L' -p 16 --num-layers 61 --mtp-num-layers 1\n"
+      "  penstock layout parse '[[\"tok_embeddings\", \"layers.0\"], [\"norm\", \"lm_head\"]]' -o json\n"};
+}
+
+Help help_of_layout_format() {
+  return {"format", "Write a layout as Megatron's string, torchtitan's parts or a job file's split",
+          "Examples:\n"
+          "  penstock layout format job.yaml              --pipeline-model-parallel-layout\n"
+          "  penstock layout format 'Et|tt|tL' -o torchtitan  module_fqns_per_model_part\n"
+          "  penstock layout format '[[\"embedding\", 0], [1, \"head\"]]' -o megatron\n"};
 }
 
 Help help_of_data() {
@@ -88,14 +127,13 @@ Help help_of_data() {
 }
 
 Help help_of_data_inspect() {
-  return {
-      "inspect", "What files of tokens hold, every token checked; exits 1 when one is damaged",
-      "Formats: .npy (one row of uint16, uint32, int32 or int64), raw .bin (uint16, uint32), Megatron's .bin "
-      "with an\n"
-      ".idx beside it, and text (a byte is a token).\n"
-      "Examples:\n"
-      "  penstock data inspect books.npy --vocab-size 8000 --sequence-length 128\n"
-      "  penstock data inspect shards/*.bin --token-type uint32 -o json\n"};
+  return {"inspect", "What files of tokens hold, every token checked; exits 1 when one is damaged",
+          "Formats: .npy (one row of uint16, uint32, int32 or int64), raw .bin (uint16, uint32), Megatron's .bin "
+          "with an\n"
+          ".idx beside it, and text (a byte is a token).\n"
+          "Examples:\n"
+          "  penstock data inspect books.npy --vocab-size 8000 --sequence-length 128\n"
+          "  penstock data inspect shards/*.bin --token-type uint32 -o json\n"};
 }
 
 std::string overview_examples() {

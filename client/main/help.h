@@ -22,6 +22,9 @@ Help help_of_schedule();
 Help help_of_verify();
 Help help_of_data();
 Help help_of_data_inspect();
+Help help_of_layout();
+Help help_of_layout_parse();
+Help help_of_layout_format();
 
 std::string overview_examples();
 std::string schedule_names_text();  // those that this version builds, separated by commas

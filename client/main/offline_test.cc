@@ -107,6 +107,53 @@ TEST_F(Offline, two_swapped_actions_are_refused_with_rank_position_action_and_ru
   EXPECT_EQ(penstock("schedule file:swapped.json").exit_code, 2);
 }
 
+TEST_F(Offline, a_file_of_pytorch_is_told_by_its_content) {
+  write("zbv.csv", penstock("schedule zb-v -p 2 -m 4 -o torch-csv").out);
+  const Ran verified = penstock("verify zbv.csv");
+  EXPECT_EQ(verified.exit_code, 0) << verified.error;
+  EXPECT_EQ(penstock("schedule file:zbv.csv -o torch-csv").out, contents("zbv.csv"));
+
+  write("comms.txt", penstock("schedule file:zbv.csv -o torch-csv-comms").out);
+  EXPECT_EQ(penstock("verify comms.txt").exit_code, 0);
+  EXPECT_EQ(penstock("verify comms.txt --format torch-csv").exit_code, 1);
+}
+
+TEST_F(Offline, a_wrong_file_of_pytorch_is_refused_with_rank_cell_and_action) {
+  write("wrong.csv", "0F0,0B0,\n1F1,1B1\n");
+  const Ran text = penstock("verify wrong.csv");
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_THAT(text.error, HasSubstr("shape: rank 1 position 0 1F1: expected a microbatch of 0 to 0"));
+  const Ran machine = penstock("verify wrong.csv -o json");
+  EXPECT_EQ(machine.exit_code, 1);
+  const Json first = Json::parse(machine.out)["violations"][0];
+  EXPECT_EQ(first["rank"], 1);
+  EXPECT_EQ(first["position"], 0);
+  EXPECT_EQ(first["action"], "1F1");
+  EXPECT_EQ(penstock("schedule file:wrong.csv").exit_code, 2);
+}
+
+TEST_F(Offline, layouts_go_both_ways) {
+  const Ran shown = penstock("layout parse 'E|t*3|(t|)*5mL' -p 4");
+  EXPECT_EQ(shown.exit_code, 0) << shown.error;
+  EXPECT_THAT(shown.out,
+              HasSubstr("8 stages on 4 ranks, 2 a rank: 8 decoder layers, 1 multi-token prediction layer\n"));
+  EXPECT_THAT(shown.out, HasSubstr("    1      1   layers 0 to 2\n"));
+
+  write("parts.json", penstock("layout format 'Et|tt|L' -o torchtitan").out);
+  EXPECT_EQ(Json::parse(contents("parts.json"))[2], Json({"norm", "lm_head"}));
+  EXPECT_EQ(penstock("layout format parts.json").out, "Et|tt|L\n");
+  EXPECT_EQ(Json::parse(penstock("layout format parts.json -o split").out)[0], Json({"embedding", 0}));
+  const Json whole = Json::parse(penstock("layout parse parts.json -p 3 -o json").out);
+  EXPECT_EQ(whole["megatron"], "Et|tt|L");
+  EXPECT_EQ(whole["num_layers"], 3);
+
+  const Ran refused = penstock("layout parse 'E t|tL'");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.error, HasSubstr("layout: character 2: expected E, t, m, L or |, found a blank"));
+  EXPECT_EQ(penstock("layout format 'E||t|L' -o split").exit_code, 2);
+  EXPECT_EQ(penstock("layout").exit_code, 2);
+}
+
 TEST_F(Offline, costs_of_each_stage_are_read_from_a_file) {
   write("costs.json", R"([{"forward": 1, "input_gradient": 2, "weight_gradient": 3},
                           {"forward": 0.5, "input_gradient": 1.5, "weight_gradient": 2}])");
@@ -125,6 +172,9 @@ TEST_F(Offline, a_file_that_is_no_program_is_invalid_and_named) {
   const Ran broken = penstock("verify broken.json");
   EXPECT_EQ(broken.exit_code, 1);
   EXPECT_THAT(broken.error, HasSubstr("broken.json: not JSON"));
+  const Json verdict = Json::parse(penstock("verify broken.json -o json").out);
+  EXPECT_EQ(verdict["valid"], false);
+  EXPECT_EQ(verdict["violations"][0]["rule"], "format");
   const Ran missing = penstock("verify missing.json");
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.error, HasSubstr("missing.json: cannot open it"));
@@ -150,17 +200,18 @@ TEST_F(Offline, bad_requests_are_refused_with_the_field_and_exit_code_two) {
   refused("schedule 1f1b -p 0 -m 8", "ranks");
   refused("schedule 1f1b -p 4 -m 8 --costs 1,x,1", "x");
   refused("schedule 1f1b -p 4 -m 8 --nonsense", "--nonsense");
-  refused("schedule zb-h1 -p 4 -m 8", "not built yet");
-  refused("schedule 1f1b -p 4 -m 8 --memory-limit 4", "--memory-limit: designed, and not built yet");
-  refused("schedule 1f1b -p 4 -m 8 -o perfetto", "not built yet");
+  refused("schedule 1f1b -p 4 -m 8 --memory-limit 4", "--memory-limit: only zb-auto and v-auto search");
+  refused("schedule dualpipe -p 4 -m 8 -o torch-csv",
+          "dualpipe as a PyTorch schedule: stages stand on two ranks");
+  refused("schedule 1f1b -p 4 -m 8 -o png", "png not in {text,json,svg,perfetto,torch-csv,torch-csv-comms}");
   refused("scedule 1f1b", "unknown command scedule (did you mean schedule?)");
   refused("get", "kind is required; see `penstock get --help`");
   refused("plan job.yaml --profile x", "penstock plan: designed, and not built yet");
 }
 
 TEST_F(Offline, every_command_helps_with_examples) {
-  for (const char* command :
-       {"up", "submit", "get", "describe", "watch", "logs", "cancel", "schedule", "verify"}) {
+  for (const char* command : {"up", "submit", "get", "describe", "watch", "logs", "cancel", "schedule",
+                              "verify", "layout", "layout parse", "layout format"}) {
     const Ran ran = penstock(std::string(command) + " --help");
     EXPECT_EQ(ran.exit_code, 0) << command;
     EXPECT_THAT(ran.out, HasSubstr("Examples:\n  penstock ")) << command;
@@ -209,7 +260,8 @@ TEST_F(Offline, what_cannot_be_written_is_no_success) {
 }
 
 TEST_F(Offline, help_offers_only_what_is_built) {
-  EXPECT_THAT(penstock("schedule --help").out, HasSubstr("{text,json}"));
+  EXPECT_THAT(penstock("schedule --help").out,
+              HasSubstr("{text,json,svg,perfetto,torch-csv,torch-csv-comms}"));
   EXPECT_THAT(penstock("up --help").out, HasSubstr("{cpu}"));
 }
 
