@@ -91,7 +91,7 @@ constexpr std::array kFamilies = {
 };
 
 // Searched, not written down: plan/generation.
-constexpr std::array kLaterNames = {"zb-auto", "v-auto"};
+constexpr std::array kSearchedNames = {"zb-auto", "v-auto"};
 
 // --- the rule about microbatches
 
@@ -168,9 +168,9 @@ Status check_extra_forwards(const Family& family, const ScheduleRequest& request
                             request.ranks, extra.size());
   }
   for (const int forwards : extra) {
-    if (forwards >= 0 && forwards <= 2 * request.ranks) continue;
-    return invalid_argument("extra_warm_up_forwards: expected 0 to {} (twice the ranks), found {}",
-                            2 * request.ranks, forwards);
+    if (forwards >= 0 && forwards <= limits::kExtraForwards) continue;
+    return invalid_argument("extra_warm_up_forwards: expected 0 to {}, found {}", limits::kExtraForwards,
+                            forwards);
   }
   return ok_status();
 }
@@ -223,7 +223,7 @@ Status unknown_schedule(const std::string& name) {
         name, join(known));
   }
   std::vector<std::string> all = known;
-  all.insert(all.end(), kLaterNames.begin(), kLaterNames.end());
+  all.insert(all.end(), kSearchedNames.begin(), kSearchedNames.end());
   const std::string nearest = nearest_name(name, all);
   return invalid_argument("schedule: '{}' is unknown{}; built are {}", name,
                           nearest.empty() ? "" : ", did you mean '" + nearest + "'?", join(known));
@@ -301,7 +301,7 @@ StatusOr<ComputeProgram> generate(const ScheduleRequest& request) {
 Known known_schedule(const std::string& name) {
   const auto is_named = [&](const Family& family) { return family.name == name; };
   if (std::any_of(kFamilies.begin(), kFamilies.end(), is_named)) return Known::Built;
-  const bool designed = std::find(kLaterNames.begin(), kLaterNames.end(), name) != kLaterNames.end();
+  const bool designed = std::find(kSearchedNames.begin(), kSearchedNames.end(), name) != kSearchedNames.end();
   return designed ? Known::Designed : Known::Unknown;
 }
 

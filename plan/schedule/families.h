@@ -22,7 +22,7 @@ struct ScheduleRequest {
   // pipedream-2bw only once, at the end.
   int updates = 1;
   // 1f1b-v only: forwards that a rank may hold above the schedule's peak, which takes transfers off the
-  // critical path. Empty: none; one entry: the same on all ranks; P entries: per rank. Each 0 to 2P.
+  // critical path. Empty: none; one entry: the same on all ranks; P entries: per rank. Each 0 to 64.
   std::vector<int> extra_warm_up_forwards = {};
 };
 

@@ -290,7 +290,7 @@ TEST(Families, extra_warm_up_forwards_are_refused_by_field) {
   };
   EXPECT_THAT(refusal("1f1b", {1}), HasSubstr("extra_warm_up_forwards: schedule '1f1b' takes none"));
   EXPECT_THAT(refusal("1f1b-v", {1, 1}), HasSubstr("expected 1 entry or 3, one per rank, found 2"));
-  EXPECT_THAT(refusal("1f1b-v", {7}), HasSubstr("expected 0 to 6 (twice the ranks), found 7"));
+  EXPECT_THAT(refusal("1f1b-v", {65}), HasSubstr("expected 0 to 64, found 65"));
   EXPECT_THAT(refusal("1f1b-v", {-1}), HasSubstr("found -1"));
 }
 

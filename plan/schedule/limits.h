@@ -13,6 +13,7 @@ constexpr int32_t kMicrobatches = 65'536;  // of one update
 constexpr int32_t kUpdates = 65'536;
 constexpr int64_t kMicrobatchesInAll = 1 << 24;  // of all updates
 constexpr int64_t kActions = 1 << 24;            // of all ranks
+constexpr int32_t kExtraForwards = 64;           // of a rank, above its schedule's peak
 constexpr int32_t kSlots = 1 << 24;              // of one buffer
 
 }  // namespace penstock::plan::limits
