@@ -49,8 +49,9 @@ struct MemoryLimits {
 // How long to search. The first answer is made in any case; it takes time proportional to the program.
 struct SearchLimits {
   uint64_t seed = 1;
-  int64_t evaluations_max = 20'000;  // timed candidates; INT64_MAX leaves it to keep_going
-  std::function<bool()> keep_going;  // asked once a candidate; empty means yes
+  int64_t evaluations_max = 20'000;  // candidates tried; INT64_MAX leaves it to keep_going
+  // Asked before every candidate and between passes over one, until it says no. Empty means yes.
+  std::function<bool()> keep_going;
 };
 
 struct GenerationRequest {

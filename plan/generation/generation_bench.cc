@@ -7,7 +7,9 @@
 namespace penstock::plan {
 namespace {
 
-void search(benchmark::State& state, const char* name, int stages_per_rank, int64_t evaluations_max) {
+constexpr int64_t kEvaluationsMax = 2'000;
+
+void search(benchmark::State& state, const char* name, int stages_per_rank, const MemoryDeltas& deltas) {
   const int ranks = static_cast<int>(state.range(0));
   GenerationRequest request;
   request.schedule.name = name;
@@ -15,8 +17,9 @@ void search(benchmark::State& state, const char* name, int stages_per_rank, int6
   request.schedule.microbatches = static_cast<int>(state.range(1));
   request.costs = uniform_costs(ranks * stages_per_rank, {state.range(3), state.range(4), state.range(5)});
   request.costs->latency = state.range(6);
-  request.memory.limits = {state.range(2)};
-  request.search.evaluations_max = evaluations_max;
+  request.memory.deltas = {deltas};
+  request.memory.limits = {state.range(2) * deltas.forward};
+  request.search.evaluations_max = kEvaluationsMax;
   SearchReport report;
   for (auto _ : state) report = *generate(request)->search;
   state.counters["span"] = static_cast<double>(report.max_stage_span);
@@ -26,10 +29,10 @@ void search(benchmark::State& state, const char* name, int stages_per_rank, int6
 }
 
 void zb_auto(benchmark::State& state) {
-  search(state, "zb-auto", 1, 2'000);
+  search(state, "zb-auto", 1, {2, -1, -1});  // M_B = 2 M_W
 }
 void v_auto(benchmark::State& state) {
-  search(state, "v-auto", 2, 2'000);
+  search(state, "v-auto", 2, {1, 0, -1});
 }
 
 void zero_bubble_table(benchmark::internal::Benchmark* bench) {

@@ -217,8 +217,8 @@ Bound bound_of(const Problem& problem) {
     const Ticks start = bounds.idle_at_start(), end = bounds.idle_at_end();
     raise(bound, problem.busy(rank) + start + end, [&] {
       return fmt::format(
-          "rank {}: all its work, and at least {} idle before its first input gradient and {} after its "
-          "last forward",
+          "rank {}: all its work, at least {} ticks idle before its first input gradient, and {} after its last "
+          "forward",
           rank, start, end);
     });
     raise(bound, through - there_and_back + problem.costs[rank].weight_gradient, [&] {

@@ -11,11 +11,18 @@ class Budget {
 
   // Takes one evaluation. False when there are no more; then always.
   bool take() {
-    if (is_spent_) return false;
-    is_spent_ = used_ >= limits_.evaluations_max || (limits_.keep_going && !limits_.keep_going());
-    if (!is_spent_) ++used_;
+    if (!goes_on()) return false;
+    ++used_;
+    return true;
+  }
+
+  // Whether there are more; asked between the passes over one candidate too, which may be large.
+  bool goes_on() {
+    if (!is_spent_)
+      is_spent_ = used_ >= limits_.evaluations_max || (limits_.keep_going && !limits_.keep_going());
     return !is_spent_;
   }
+
   int64_t used() const { return used_; }
 
  private:

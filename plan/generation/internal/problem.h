@@ -49,6 +49,7 @@ struct Problem {
   std::vector<std::array<Lane, kKinds* kStagesPerRankMax>> lanes = {};  // [rank]; see add_lanes
 
   int stages() const { return ranks * stages_per_rank; }
+  int64_t steps() const { return int64_t{kKinds} * stages() * microbatches; }
   int lanes_per_rank() const { return kKinds * stages_per_rank; }
   int rank_of(int stage) const { return stage < ranks ? stage : 2 * ranks - 1 - stage; }
   int stage_of(int rank, int chunk) const { return chunk == 0 ? rank : 2 * ranks - 1 - rank; }

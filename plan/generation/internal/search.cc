@@ -15,7 +15,8 @@
 namespace penstock::plan::internal {
 namespace {
 
-constexpr size_t kBestMax = 8;
+constexpr int kBestMax = 8;
+constexpr int64_t kStepsKeptMax = int64_t{1} << 23;  // of all the best together
 constexpr int kJustifyRounds = 3;
 
 // The same program when everything takes one tick: its schedules are regular, and regular ones are often good for costs
@@ -47,6 +48,7 @@ class Search {
         even_(evened(problem)),
         is_even_(is_even(problem)),
         timetable_(problem),
+        best_max_(std::clamp<int64_t>(kStepsKeptMax / problem.steps(), 1, kBestMax)),
         target_(bound_of(problem).max_stage_span) {}
 
   Found run() {
@@ -148,8 +150,8 @@ class Search {
 
   // One of the best, shaken, then improved step by step.
   void polish() {
-    const size_t chosen = static_cast<size_t>(std::min(below(kBestMax), below(kBestMax)));
-    timetable_.assign(best_[std::min(chosen, best_.size() - 1)].orders);
+    const int count = static_cast<int>(best_.size());
+    timetable_.assign(best_[std::min(below(count), below(count))].orders);
     if (below(2) == 0) {
       kick(timetable_, problem_, below(6), budget_, random_);
     } else {
@@ -197,7 +199,7 @@ class Search {
   }
 
   void justify() {
-    for (int round = 0; round < kJustifyRounds; ++round) {
+    for (int round = 0; round < kJustifyRounds && budget_.goes_on(); ++round) {
       const Score before = timetable_.score();
       timetable_.assign(pulled_left(problem_, timetable_));
       const Score pulled = timetable_.score();
@@ -216,7 +218,7 @@ class Search {
                          [](const Found& found, const Score& other) { return found.score < other; });
     if (place != best_.end() && place->score == score) return;  // most often the same program
     best_.insert(place, {timetable_.orders(), score});
-    if (best_.size() > kBestMax) best_.pop_back();
+    if (static_cast<int64_t>(best_.size()) > best_max_) best_.pop_back();
   }
 
   const Problem& problem_;
@@ -225,6 +227,7 @@ class Search {
   const Problem even_;
   const bool is_even_;
   Timetable timetable_;
+  int64_t best_max_;
   Ticks target_;
   std::vector<Found> best_;  // best first
 };

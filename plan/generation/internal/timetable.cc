@@ -20,7 +20,7 @@ bool Timetable::assign(Orders orders) {
   for (int rank = 0; rank < problem_.ranks; ++rank) {
     starts_[rank].assign(orders_[rank].size(), 0);
     memory_[rank].assign(orders_[rank].size(), 0);
-    add_memory(rank, 0);
+    count_memory(rank);
     cursor_[rank] = 0;
   }
   if (!run()) return false;
@@ -28,9 +28,9 @@ bool Timetable::assign(Orders orders) {
   return true;
 }
 
-void Timetable::add_memory(int rank, size_t from) {
-  int64_t held = from == 0 ? 0 : memory_[rank][from - 1];
-  for (size_t position = from; position < orders_[rank].size(); ++position) {
+void Timetable::count_memory(int rank) {
+  int64_t held = 0;
+  for (size_t position = 0; position < orders_[rank].size(); ++position) {
     held += problem_.lane(rank, orders_[rank][position]).memory;
     memory_[rank][position] = held;
   }

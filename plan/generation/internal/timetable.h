@@ -4,8 +4,6 @@
 #pragma once
 
 #include <compare>
-#include <deque>
-#include <optional>
 #include <vector>
 
 #include "plan/generation/internal/problem.h"
@@ -54,7 +52,7 @@ class Timetable {
 
  private:
   void shift(const Move& move);
-  void add_memory(int rank, size_t from);
+  void count_memory(int rank);
   bool run();  // times what lies behind cursor_
   void run_rank(int rank);
   void rewind(Ticks time, const Move& move);
