@@ -14,8 +14,8 @@ using testing::request_for;
 
 using Order = std::vector<Action>;
 
-// All orders of one rank: each stage's forwards, input and weight gradients in microbatch order and after each other,
-// within the limit.
+// All orders of one rank: each stage's forwards, input and weight gradients in microbatch order and after
+// each other, within the limit.
 class AllOrders {
  public:
   AllOrders(std::vector<int> stages, int microbatches, const MemoryDeltas& deltas, int64_t limit)

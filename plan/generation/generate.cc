@@ -112,8 +112,8 @@ Status add_costs(Problem& problem, const SimulationCosts& costs) {
     }
     if (fits) continue;
     return invalid_argument(
-        "costs: expected 0 or more, and at most {} ticks for all stages and messages of all microbatches, found more at "
-        "stage {} (F {}, I {}, W {}, latency {}); fewer decimals make larger ticks",
+        "costs: expected 0 or more, and at most {} ticks for all stages and messages of all microbatches, found "
+        "more at stage {} (F {}, I {}, W {}, latency {}); fewer decimals make larger ticks",
         kSumMax, stage, cost.forward, cost.input_gradient, cost.weight_gradient, costs.latency);
   }
   return ok_status();
@@ -128,8 +128,8 @@ Status check_deltas(const MemoryDeltas& deltas, int stage) {
     return ok_status();
   }
   return invalid_argument(
-      "memory deltas of stage {}: expected a forward that takes 1 to {}, nothing negative in between, and a sum of 0, "
-      "found F {}, I {}, W {}",
+      "memory deltas of stage {}: expected a forward that takes 1 to {}, nothing negative in between, and a sum "
+      "of 0, found F {}, I {}, W {}",
       stage, kMemoryMax, deltas.forward, deltas.input_gradient, deltas.weight_gradient);
 }
 

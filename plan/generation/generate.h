@@ -1,19 +1,20 @@
-// The front door to every schedule of the catalogue: a name and a shape in, a compute program out. Closed forms
-// come from plan/schedule/families; zb-auto and v-auto are searched for here, from measured costs and a memory
-// limit, and come with a report that says how far from optimal they can be at most.
+// The front door to every schedule of the catalogue: a name and a shape in, a compute program out. Closed
+// forms come from plan/schedule/families; zb-auto and v-auto are searched for here, from measured costs and
+// a memory limit, and come with a report that says how far from optimal they can be at most.
 //
-//   zb-auto  one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism, 2024: ZB-1p is the limit P, ZB-2p 2P)
-//   v-auto   two stages a rank on the V placement (Qi et al., Pipeline Parallelism with Controllable Memory, 2024)
+//   zb-auto  one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism: limits P and 2P are ZB-1p and 2p)
+//   v-auto   two stages a rank, V placement (Qi et al., Pipeline Parallelism with Controllable Memory)
 //
-// A message takes its link's latency and the time that it holds the link; that messages of one link may have to wait for
-// each other is left to simulate(), and the bound holds with it too.
+// A message takes its link's latency and the time that it holds the link; that messages of one link may
+// have to wait for each other is left to simulate(), and the bound holds with it too.
 //
-// Both minimise the longest stage span (from the start of a rank's first forward to the end of its last weight
-// gradient, over the ranks), then the makespan. Both keep every kind of action of a stage in microbatch order, so that
-// their results accumulate gradients like every other schedule.
+// Both minimise the longest stage span (from the start of a rank's first forward to the end of its last
+// weight gradient, over the ranks), then the makespan. Both keep every kind of action of a stage in
+// microbatch order, so that their results accumulate gradients like every other schedule.
 //
-// The same request gives the same program as long as `keep_going` gives the same answers: a budget of evaluations is
-// repeatable on any machine, a clock is not. Pure; one thread; keep_going is called on the caller's.
+// The same request gives the same program as long as `keep_going` gives the same answers: a budget of
+// evaluations is repeatable on any machine, a clock is not. Pure; one thread; keep_going is called on the
+// caller's.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +30,9 @@
 
 namespace penstock::plan {
 
-// What one microbatch adds to its rank's memory when a stage's action has run, in units of the caller's choice. They
-// sum to 0, a forward takes something, and nothing is negative in between. The default holds one unit until the weight
-// gradient; the Zero Bubble paper's M_B = 2 M_W is {2, -1, -1}.
+// What one microbatch adds to its rank's memory when a stage's action has run, in units of the caller's
+// choice. They sum to 0, a forward takes something, and nothing is negative in between. The default holds
+// one unit until the weight gradient; the Zero Bubble paper's M_B = 2 M_W is {2, -1, -1}.
 struct MemoryDeltas {
   int64_t forward = 1;
   int64_t input_gradient = 0;
@@ -41,8 +42,8 @@ struct MemoryDeltas {
 struct MemoryLimits {
   // One per stage, or one for all of them; empty means the default of MemoryDeltas.
   std::vector<MemoryDeltas> deltas;
-  // One per rank, or one for all of them, in the same units; empty means what P forwards of a whole rank take (the
-  // memory of 1F1B): P of its stage for zb-auto, P of each of its two stages for v-auto.
+  // One per rank, or one for all of them, in the same units; empty means what P forwards of a whole rank
+  // take (the memory of 1F1B): P of its stage for zb-auto, P of each of its two stages for v-auto.
   std::vector<int64_t> limits;
 };
 
@@ -78,9 +79,9 @@ struct GeneratedSchedule {
   std::optional<SearchReport> search;  // of zb-auto and v-auto
 };
 
-// InvalidArgument names the field: as generate(ScheduleRequest); costs, deltas or limits of the wrong number or beyond
-// range; a limit that not even one microbatch at a time fits in, with the smallest that works. Costs and limits of a
-// closed form are not looked at.
+// InvalidArgument names the field: as generate(ScheduleRequest); costs, deltas or limits of the wrong
+// number or beyond range; a limit that not even one microbatch at a time fits in, with the smallest that
+// works. Costs and limits of a closed form are not looked at.
 StatusOr<GeneratedSchedule> generate(const GenerationRequest& request);
 
 // Whether generate() searches for it: "zb-auto" and "v-auto".

@@ -1,5 +1,5 @@
-// What searches reach, and how fast: seconds for a budget of evaluations, with the span, its bound and the gap as
-// counters. Arguments: P, m, limit in forwards, F, I, W, latency.
+// What searches reach, and how fast: seconds for a budget of evaluations, with the span, its bound and the
+// gap as counters. Arguments: P, m, limit in forwards, F, I, W, latency.
 #include <benchmark/benchmark.h>
 
 #include "plan/generation/generate.h"

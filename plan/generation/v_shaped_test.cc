@@ -49,7 +49,8 @@ TEST(VShaped, published_spans_are_reached_or_beaten) {
 
 class EveryLimit : public ::testing::TestWithParam<std::pair<int, int>> {};
 
-// 6m + max(0, 6P - 3k - 1) is what the papers prove for limits k from 2 floor((P+4)/3) on; from 2P on nothing idles.
+// 6m + max(0, 6P - 3k - 1) is what the papers prove for limits k from 2 floor((P+4)/3) on; from 2P on
+// nothing idles.
 TEST_P(EveryLimit, is_within_one_slot_of_the_published_bound) {
   const auto [ranks, microbatches] = GetParam();
   for (int limit = 2 * ((ranks + 4) / 3); limit <= 2 * ranks; ++limit) {

@@ -152,7 +152,8 @@ TEST(ZeroBubble, uneven_stages_wait_for_the_slowest) {
   EXPECT_LT(report.gap_percent, 3);
 }
 
-// Each stage has its own memory: a rank that holds four times as much per microbatch has four times the limit.
+// Each stage has its own memory: a rank that holds four times as much per microbatch has four times the
+// limit.
 TEST(ZeroBubble, memory_is_counted_per_stage_and_limited_per_rank) {
   GenerationRequest even = request_for("zb-auto", 3, 8, {3, 4, 2}, 4);
   GenerationRequest uneven = even;

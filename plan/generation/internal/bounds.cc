@@ -18,8 +18,8 @@ struct Group {
   int64_t items_max = 0;
 };
 
-// At most this much work fits into `room`: the Lagrangian bound (work + price x (room - memory), maximised item by item)
-// at the best price, which is one at which an item changes its choice.
+// At most this much work fits into `room`: the Lagrangian bound (work + price x (room - memory), maximised
+// item by item) at the best price, which is one at which an item changes its choice.
 Ticks most_work(const std::vector<Group>& groups, int64_t room) {
   std::vector<Holding> prices{{0, 1}};  // work per memory
   for (const Group& group : groups) {
@@ -62,7 +62,8 @@ class Paths {
     }
   }
 
-  // From the start of a microbatch's forward in stage 0 to that in `stage`; the same for gradients, end to end, back.
+  // From the start of a microbatch's forward in stage 0 to that in `stage`; the same for gradients, end to
+  // end, back.
   Ticks forward_from_first(int stage) const { return forward_[stage] + up_[stage]; }
   Ticks gradient_to_first(int stage) const { return gradient_[stage] + down_[stage]; }
 
@@ -152,8 +153,8 @@ class RankBounds {
     return all_forwards <= limit_;
   }
 
-  // From the end of the rank's last forward to the start of its last input gradient: what the work that the rank then
-  // has does not fill; negative when there is more work than wait.
+  // From the end of the rank's last forward to the start of its last input gradient: what the work that the
+  // rank then has does not fill; negative when there is more work than wait.
   Ticks wait_at_end() const {
     std::vector<Group> groups;
     int64_t room = limit_;

@@ -13,7 +13,8 @@ constexpr int kFirstGradient = kInputGradient;
 constexpr int kSecondForward = kKinds + kForward;
 constexpr int kSecondGradient = kKinds + kInputGradient;
 
-// Which slots, modulo the period, the block's passes take on rank 0, and how far it goes down from rank to rank.
+// Which slots, modulo the period, the block's passes take on rank 0, and how far it goes down from rank to
+// rank.
 struct Pattern {
   int period;
   int forward_second, gradient_second, gradient_first;  // forward_first is 0

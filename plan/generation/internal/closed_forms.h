@@ -1,4 +1,5 @@
-// The catalogue's closed forms with split backwards, as programs to start from: where one fits, no answer is worse.
+// The catalogue's closed forms with split backwards, as programs to start from: where one fits, no answer
+// is worse.
 #pragma once
 
 #include <vector>

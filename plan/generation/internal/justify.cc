@@ -29,8 +29,8 @@ class Justifier {
     }
   }
 
-  // Every rank's steps in order, each once its input has its final time. They keep their positions until it is their
-  // turn: only earlier ones have moved, and those to the left.
+  // Every rank's steps in order, each once its input has its final time. They keep their positions until it
+  // is their turn: only earlier ones have moved, and those to the left.
   void pull_left() {
     in_turn([](int, int turn) { return turn; },
             [&](int rank, const Step& step) { return producer_of(rank, step); },
@@ -69,8 +69,8 @@ class Justifier {
     return problem_.row(kind == kForward ? lane.stage + 1 : lane.stage - 1, kind) + step.microbatch;
   }
 
-  // Visits every rank's steps in turn, each after the one that it awaits. The programs are valid, so that all get their
-  // turn.
+  // Visits every rank's steps in turn, each after the one that it awaits. The programs are valid, so that
+  // all get their turn.
   template <typename Position, typename Awaited, typename Visit>
   void in_turn(Position&& position_of, Awaited&& awaited_by, Visit&& visit) {
     constexpr int kNobody = -1, kVisited = -2;

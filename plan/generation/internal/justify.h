@@ -1,6 +1,6 @@
-// Closes gaps: every step goes as early as it can, into any gap on its rank that its input, the order of its microbatch
-// and lane, and memory allow; or as late as it can. In turn (forward-backward improvement of project scheduling) they
-// rebuild the warm-up and the drain of a program within its memory limits.
+// Closes gaps: every step goes as early as it can, into any gap on its rank that its input, the order of
+// its microbatch and lane, and memory allow; or as late as it can. In turn (forward-backward improvement of
+// project scheduling) they rebuild the warm-up and the drain of a program within its memory limits.
 #pragma once
 
 #include "plan/generation/internal/timetable.h"

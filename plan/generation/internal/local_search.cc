@@ -67,7 +67,8 @@ class LocalSearch {
     return later == 0 ? Move{rank, gap, gap} : Move{rank, gap + 1 + below(later), gap};
   }
 
-  // Follows the wait to the step that ends it, back through steps without a gap before them, and moves one of those up.
+  // Follows the wait to the step that ends it, back through steps without a gap before them, and moves one
+  // of those up.
   Move towards_producer(int rank, int position) {
     constexpr int kHops = 64;
     for (int hop = 0; hop < kHops; ++hop) {

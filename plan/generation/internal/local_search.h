@@ -8,9 +8,9 @@
 
 namespace penstock::plan::internal {
 
-// Improves the timetable until the budget is spent, many moves in a row have not made it better, or its longest span is
-// `target`. Moves go where the longest rank waits: weight gradients into its gaps, and what it waits for forward;
-// every third goes anywhere, since plateaus are left sideways.
+// Improves the timetable until the budget is spent, many moves in a row have not made it better, or its
+// longest span is `target`. Moves go where the longest rank waits: weight gradients into its gaps, and what
+// it waits for forward; every third goes anywhere, since plateaus are left sideways.
 void improve(Timetable& timetable, const Problem& problem, Ticks target, Budget& budget,
              std::mt19937_64& random);
 

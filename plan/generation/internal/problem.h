@@ -1,7 +1,8 @@
 // What is searched for: one program shape with its costs and memory limits, looked up by rank and lane.
 //
-// A lane is what a rank does again and again: forward, input gradient or weight gradient of one of its stages. Every
-// lane runs its microbatches in order, so that a step of a rank is a lane and how often it came before.
+// A lane is what a rank does again and again: forward, input gradient or weight gradient of one of its
+// stages. Every lane runs its microbatches in order, so that a step of a rank is a lane and how often it
+// came before.
 #pragma once
 
 #include <array>
@@ -31,7 +32,8 @@ struct Lane {
   int stage = 0;
   Ticks duration = 0;
   int64_t memory = 0;
-  // Where the input comes from: the end of the same microbatch in `input` (see Problem::slot), `delay` later; -1: none.
+  // Where the input comes from: the end of the same microbatch in `input` (see Problem::slot), `delay`
+  // later; -1: none.
   int64_t input = -1;
   Ticks delay = 0;
   int consumer = -1;  // the rank that waits for its end, which may be the same; -1: none
@@ -59,8 +61,8 @@ struct Problem {
   Ticks busy(int rank) const;  // all of its work
 };
 
-// Whether two steps of one rank stand in this order in every program: the same lane runs in order; a stage runs F, I, W;
-// the activation goes up through the rank's stages and the gradient comes down.
+// Whether two steps of one rank stand in this order in every program: the same lane runs in order; a stage
+// runs F, I, W; the activation goes up through the rank's stages and the gradient comes down.
 bool must_precede(const Step& before, const Step& after);
 
 // Fills in `lanes` from the rest.

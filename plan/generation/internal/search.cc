@@ -19,8 +19,8 @@ constexpr int kBestMax = 8;
 constexpr int64_t kStepsKeptMax = int64_t{1} << 23;  // of all the best together
 constexpr int kJustifyRounds = 3;
 
-// The same program when everything takes one tick: its schedules are regular, and regular ones are often good for costs
-// that differ a little.
+// The same program when everything takes one tick: its schedules are regular, and regular ones are often
+// good for costs that differ a little.
 Problem evened(Problem problem) {
   problem.costs.assign(problem.stages(), StageCosts{});
   problem.delay_up.assign(problem.stages() - 1, 0);
@@ -137,8 +137,8 @@ class Search {
     if (orders) consider(*std::move(orders));
   }
 
-  // A list by a random policy, its end by another one. Closing gaps makes good programs out of bad ones, and of
-  // different ones different ones.
+  // A list by a random policy, its end by another one. Closing gaps makes good programs out of bad ones,
+  // and of different ones different ones.
   void explore() {
     const Problem& problem = below(2) == 0 ? even_ : problem_;
     std::optional<Orders> orders = list_schedule(problem, random_policy(/*may_limit=*/true));

@@ -1,6 +1,7 @@
 // Orders with their earliest times, kept up to date while steps move.
 //
-// A move re-times only what starts at or after the first start that it can change: nothing earlier depends on it.
+// A move re-times only what starts at or after the first start that it can change: nothing earlier depends
+// on it.
 #pragma once
 
 #include <compare>
@@ -30,7 +31,8 @@ class Timetable {
  public:
   explicit Timetable(const Problem& problem);  // which must outlive this
 
-  // Takes these orders and times them. False: they wait for each other for ever; then assign again before anything else.
+  // Takes these orders and times them. False: they wait for each other for ever; then assign again before
+  // anything else.
   bool assign(Orders orders);
 
   const Orders& orders() const { return orders_; }
@@ -46,8 +48,8 @@ class Timetable {
 
   // Whether the move keeps the order that a microbatch and a lane demand on the rank, and its memory limit.
   bool can_move(const Move& move) const;
-  // Moves, and keeps it when the score is no worse than `worst`; otherwise everything is as before. The move must be
-  // possible.
+  // Moves, and keeps it when the score is no worse than `worst`; otherwise everything is as before. The
+  // move must be possible.
   bool move_unless_worse(const Move& move, const Score& worst);
 
  private:

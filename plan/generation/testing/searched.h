@@ -52,7 +52,8 @@ inline std::vector<int64_t> peaks_of(const ComputeProgram& program, const std::v
   return peaks;
 }
 
-// The answer, which is valid, accumulates in microbatch order, keeps its limits, and takes the time that it says.
+// The answer, which is valid, accumulates in microbatch order, keeps its limits, and takes the time that it
+// says.
 inline SearchReport checked(const GenerationRequest& request) {
   const StatusOr<GeneratedSchedule> generated = generate(request);
   EXPECT_TRUE(generated.ok()) << message(generated.status());
