@@ -144,7 +144,7 @@ def main():
         f"against the unpipelined model on the whole batch; correct: all within {TOLERANCE:g} of the largest of its tensor.",
         "Written by run_in_pytorch.py in this folder.",
         "",
-        "| schedule | ranks | microbatches | stages a rank | format | verdict | |",
+        "| schedule | ranks | microbatches | stages a rank | format | verdict | figure |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     all_correct = True
