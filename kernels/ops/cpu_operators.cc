@@ -39,17 +39,6 @@ class CpuOperators final : public Operators {
                            added, output);
   }
 
-  void linear(TensorView x, TensorView weight, TensorView output) override {
-    cpu::linear(context_, x, weight, output);
-  }
-  void linear_input_gradient(TensorView output_gradient, TensorView weight, TensorView x_gradient,
-                             Accumulate accumulate) override {
-    cpu::linear_input_gradient(context_, output_gradient, weight, x_gradient, accumulate);
-  }
-  void linear_weight_gradient(TensorView output_gradient, TensorView x, TensorView weight_gradient) override {
-    cpu::linear_weight_gradient(context_, output_gradient, x, weight_gradient);
-  }
-
   void linear(TensorView x, const PackedWeight& weight, TensorView output, TensorView added) override {
     cpu::linear(context_, x, weight, output, added);
   }
@@ -98,14 +87,6 @@ class CpuOperators final : public Operators {
   }
 
   void add(TensorView a, TensorView b, TensorView output) override { cpu::add(context_, a, b, output); }
-
-  double head_loss(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp) override {
-    return cpu::head_loss(context_, x, weight, targets, log_sum_exp);
-  }
-  void head_loss_backward(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp,
-                          double scale, TensorView x_gradient, TensorView weight_gradient) override {
-    cpu::head_loss_backward(context_, x, weight, targets, log_sum_exp, scale, x_gradient, weight_gradient);
-  }
 
   double head_loss(TensorView x, const PackedWeight& weight, TensorView targets) override {
     return cpu::head_loss(context_, x, weight, targets);

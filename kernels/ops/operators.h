@@ -1,6 +1,8 @@
 // Every operation a model needs, behind one interface: the CPU implements it first and stays the reference.
 //
 // Shapes: tokens T = sequences x sequence_length, row-major, sequence after sequence. All tensors are dense.
+// Types: activations and their gradients are float32 or bfloat16, of one type in a call, computed in float32 and
+// rounded once where they are written; weights of norms, statistics, masters, their gradients and moments are f32.
 // Numerics: the same inputs give the same bits for any number of compute threads and any split of the model;
 // reductions over tokens use a fixed partition; weight gradients are added to what is there, in call order.
 // Errors: at the first use of a shape std::runtime_error where the host has no memory for its scratch, or the
@@ -48,31 +50,25 @@ class Operators {
   virtual void embedding_backward(TensorView tokens, TensorView output_gradient,
                                   TensorView table_gradient) = 0;
 
-  // output = x / rms(x) * weight.  x, output [T, hidden], weight [hidden], inverse_rms [T] (saved).
+  // output = x / rms(x) * weight, over rows of the weight's size.  x, output [T, rows x N], weight [N], inverse_rms
+  // [T x rows] (saved).
   virtual void rms_norm(TensorView x, TensorView weight, double epsilon, TensorView output,
                         TensorView inverse_rms) = 0;
-  // x_gradient [T, hidden] is written (not added to); weight_gradient [hidden] is added to.
+  // x_gradient is written: the gradient plus `added` where there is one; it may be output_gradient. weight_gradient is
+  // added to. `output` gets the norm's output again where it is asked for.
   virtual void rms_norm_backward(TensorView x, TensorView weight, TensorView inverse_rms,
                                  TensorView output_gradient, TensorView x_gradient,
                                  TensorView weight_gradient, TensorView added = {},
                                  TensorView output = {}) = 0;
 
-  // output = x weight^T.  x [T, in], weight [out, in], output [T, out].
-  virtual void linear(TensorView x, TensorView weight, TensorView output) = 0;
-  // x_gradient = output_gradient weight, or += when `accumulate`.
-  enum class Accumulate : bool { No, Yes };
-  virtual void linear_input_gradient(TensorView output_gradient, TensorView weight, TensorView x_gradient,
-                                     Accumulate accumulate) = 0;
-  // weight_gradient += output_gradient^T x.
-  virtual void linear_weight_gradient(TensorView output_gradient, TensorView x,
-                                      TensorView weight_gradient) = 0;
-
-  // The same with packed weights; x, output and their gradients are of the weight's type.
+  // A linear layer: x [T, in], output [T, out], and their gradients, of the packed weight's type.
   // output = x weight^T, plus `added` [T, out] where there is one, rounded once.
   virtual void linear(TensorView x, const PackedWeight& weight, TensorView output, TensorView added = {}) = 0;
+  // x_gradient = output_gradient weight.
   virtual void linear_input_gradient(TensorView output_gradient, const PackedWeight& weight,
                                      TensorView x_gradient) = 0;
-  // The output gradient's columns belong to the weights one after another, each of [its out, in] f32.
+  // weight_gradient += output_gradient^T x, of the weights that share the product: the output gradient's columns
+  // belong to them one after another. Each [its out, in] f32.
   virtual void linear_weight_gradient(TensorView output_gradient, TensorView x,
                                       std::span<const TensorView> weight_gradients) = 0;
   // Renews rows of a packed weight from their master [rows, in] f32.
@@ -97,7 +93,7 @@ class Operators {
                                   TensorView key_gradient, TensorView value_gradient,
                                   TensorView document_starts = {}) = 0;
 
-  // output = silu(gate) * up, all [T, intermediate].
+  // output = silu(gate) * up, all [T, intermediate]. The backward writes the output again where it is asked for.
   virtual void swiglu(TensorView gate, TensorView up, TensorView output) = 0;
   virtual void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient,
                                TensorView gate_gradient, TensorView up_gradient, TensorView output = {}) = 0;
@@ -110,19 +106,13 @@ class Operators {
   virtual void add(TensorView a, TensorView b, TensorView output) = 0;
 
   // Sum over tokens of the cross-entropy of softmax(x weight^T) against targets, in chunks of tokens: full logits
-  // never exist.  x [T, hidden], weight [vocab, hidden], targets [T] i32, log_sum_exp [T] f32 (saved).
-  // Returns the sum in float64, added in token order. A token whose target is kNoTarget has no loss and no
-  // gradient.
-  virtual double head_loss(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp) = 0;
-  // The same with a packed weight, x of its type, and without anything saved: for evaluation.
+  // never exist.  x [T, hidden] of the packed weight's type, weight [vocab, hidden], targets [T] i32; a token whose
+  // target is kNoTarget has no loss and no gradient. Returns the sum in float64, added in token order.
   virtual double head_loss(TensorView x, const PackedWeight& weight, TensorView targets) = 0;
   // The same, and in the same pass the gradients of scale x the sum: x_gradient [T, hidden] of the type of x is
-  // written, weight_gradient [vocab, hidden] f32 added to. Logits are computed once.
+  // written, weight_gradient [vocab, hidden] f32 added to. The logits are computed once.
   virtual double head_loss_and_gradients(TensorView x, const PackedWeight& weight, TensorView targets,
                                          double scale, TensorView x_gradient, TensorView weight_gradient) = 0;
-  // Gradient of scale x that sum: x_gradient is written, weight_gradient added to.
-  virtual void head_loss_backward(TensorView x, TensorView weight, TensorView targets, TensorView log_sum_exp,
-                                  double scale, TensorView x_gradient, TensorView weight_gradient) = 0;
 
   // Sum of squares in float64, in a fixed order that depends on the element count alone.
   virtual double sum_of_squares(TensorView x) = 0;
@@ -134,7 +124,7 @@ class Operators {
   virtual void copy(TensorView source, TensorView target) = 0;
 };
 
-// float32 on oneDNN and our own loops. `threads` must outlive it.
+// oneDNN and our own loops. `threads` must outlive it.
 std::unique_ptr<Operators> make_cpu_operators(ComputeThreads& threads);
 
 // Instruction set and library versions that decide the bits: "oneDNN 2.6.3 avx512_core_bf16".

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "kernels/ops/testing/packed.h"
 #include "kernels/ops/testing/reference.h"
 
 namespace {
@@ -140,19 +141,20 @@ TEST(SteadyState, products_allocate_nothing) {
   const TensorView wide = view(t.wide, {kTokens, kOut});
   const AttentionShape shape{kSequences, kLength, kHeads, kKeyHeads, kHeadSize};
   const TensorView of_rows = view(t.log_sum_exp, {kTokens * kHeads});
-  const TensorView of_tokens = view(t.per_token, {kTokens});
   const TensorView table = view(t.table, {kVocabulary, kHidden});
   const TensorView table_gradient = view(t.table_gradient, {kVocabulary, kHidden});
+  const Packed packed(*rig.ops, {weight});
+  const Packed packed_table(*rig.ops, {table});
   EXPECT_EQ(steady_allocations([&] {
-              rig->linear(h(t.x), weight, wide);
-              rig->linear_input_gradient(wide, weight, h(t.result), Operators::Accumulate::Yes);
-              rig->linear_weight_gradient(wide, h(t.x), weight_gradient);
+              rig->linear(h(t.x), packed.weight(), wide);
+              rig->linear_input_gradient(wide, packed.weight(), h(t.result));
+              rig->linear_weight_gradient(wide, h(t.x), {&weight_gradient, 1});
               rig->attention(shape, h(t.x), k(t.key), k(t.value), h(t.result), of_rows);
               rig->attention_backward(shape, h(t.x), k(t.key), k(t.value), h(t.result), of_rows,
                                       h(t.gradient), h(t.other), k(t.key_gradient), k(t.value_gradient));
-              rig->head_loss(h(t.x), table, view(t.tokens), of_tokens);
-              rig->head_loss_backward(h(t.x), table, view(t.tokens), of_tokens, 1.0, h(t.result),
-                                      table_gradient);
+              rig->head_loss(h(t.x), packed_table.weight(), view(t.tokens));
+              rig->head_loss_and_gradients(h(t.x), packed_table.weight(), view(t.tokens), 1.0, h(t.result),
+                                           table_gradient);
             }),
             0);
 }

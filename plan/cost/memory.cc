@@ -10,7 +10,7 @@
 namespace penstock::plan {
 namespace {
 
-constexpr int64_t kElementBytes = 4;  // float32, and int32 tokens
+constexpr int64_t kWideBytes = 4;  // float32, and int32 tokens
 constexpr int64_t kMomentsOfAdamW = 2;
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
@@ -21,10 +21,17 @@ int64_t times(int64_t a, int64_t b) {
   return b != 0 && a > kMost / b ? kMost : a * b;
 }
 
-int64_t tensor_bytes(int64_t elements) {
-  constexpr int64_t kAlignmentBytes = 64;
-  const int64_t bytes = times(elements, kElementBytes);
-  return plus(bytes, kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+// Of activations, gradients of activations and packed weights.
+int64_t narrow_bytes(const JobSpec& job) {
+  return job.train.dtype == "bfloat16" ? 2 : 4;
+}
+
+int64_t rounded_up(int64_t count, int64_t multiple) {
+  return plus(count, multiple - 1) / multiple * multiple;
+}
+
+int64_t tensor_bytes(int64_t elements, int64_t element_bytes = kWideBytes) {
+  return rounded_up(times(elements, element_bytes), 64);
 }
 
 int64_t sum(std::initializer_list<int64_t> terms) {
@@ -33,28 +40,68 @@ int64_t sum(std::initializer_list<int64_t> terms) {
   return total;
 }
 
-int64_t block_slot_bytes(const ModelSpec& model, int64_t tokens) {
-  const int64_t query = tensor_bytes(tokens * model.num_attention_heads * model.head_size());
-  const int64_t key_value = tensor_bytes(tokens * model.num_key_value_heads * model.head_size());
-  const int64_t residual = tensor_bytes(tokens * model.hidden_size);
-  const int64_t inverse_rms = tensor_bytes(tokens);
-  const int64_t log_sum_exp = tensor_bytes(tokens * model.num_attention_heads);
-  const int64_t inner = tensor_bytes(tokens * model.intermediate_size);
-  return sum({residual, inverse_rms, query, key_value, key_value, query, log_sum_exp, residual, inverse_rms,
-              inner, inner});
+int64_t query_width(const ModelSpec& model) {
+  return model.num_attention_heads * model.head_size();
+}
+int64_t projected_width(const ModelSpec& model) {
+  return query_width(model) + 2 * model.num_key_value_heads * model.head_size();
 }
 
-int64_t item_slot_bytes(const ModelSpec& model, int64_t tokens, const Item& item) {
+int64_t block_slot_bytes(const JobSpec& job) {
+  const ModelSpec& model = job.model;
+  const int64_t tokens = job.tokens_per_microbatch();
+  const int64_t narrow = narrow_bytes(job);
+  const int64_t residual = tensor_bytes(tokens * model.hidden_size, narrow);
+  const int64_t inverse_rms = tensor_bytes(tokens);
+  return sum({residual, inverse_rms, tensor_bytes(tokens * projected_width(model), narrow),
+              tensor_bytes(tokens * query_width(model), narrow),
+              tensor_bytes(tokens * model.num_attention_heads), residual, inverse_rms,
+              tensor_bytes(tokens * 2 * model.intermediate_size, narrow)});
+}
+
+int64_t item_slot_bytes(const JobSpec& job, const Item& item) {
+  const int64_t tokens = job.tokens_per_microbatch();
+  const int64_t residual = tensor_bytes(tokens * job.model.hidden_size, narrow_bytes(job));
   switch (item.kind) {
     case ItemKind::Embedding:
       return tensor_bytes(tokens);
     case ItemKind::Block:
-      return block_slot_bytes(model, tokens);
+      return block_slot_bytes(job);
     case ItemKind::Head:
-      return sum({tensor_bytes(tokens * model.hidden_size), tensor_bytes(tokens), tensor_bytes(tokens),
-                  tensor_bytes(tokens)});
+      return sum({residual, tensor_bytes(tokens), residual});
   }
   return 0;
+}
+
+// Both operands that the products of a weight [out, in] read; see the header.
+int64_t packed_bytes(int64_t out, int64_t in, int64_t element_bytes) {
+  const auto operand = [&](int64_t inner, int64_t columns) {
+    return times(times(rounded_up(inner, 64 / element_bytes), rounded_up(columns, 64)), element_bytes);
+  };
+  return plus(operand(in, out), operand(out, in));
+}
+
+int64_t item_packed_bytes(const JobSpec& job, const Item& item) {
+  const ModelSpec& model = job.model;
+  const int64_t narrow = narrow_bytes(job);
+  switch (item.kind) {
+    case ItemKind::Embedding:
+      return 0;
+    case ItemKind::Block:
+      return sum({packed_bytes(projected_width(model), model.hidden_size, narrow),
+                  packed_bytes(model.hidden_size, query_width(model), narrow),
+                  packed_bytes(2 * model.intermediate_size, model.hidden_size, narrow),
+                  packed_bytes(model.hidden_size, model.intermediate_size, narrow)});
+    case ItemKind::Head:
+      return packed_bytes(model.vocab_size, model.hidden_size, narrow);
+  }
+  return 0;
+}
+
+int64_t packed_bytes_of(const JobSpec& job, const std::vector<Item>& items) {
+  int64_t bytes = 0;
+  for (const Item& item : items) bytes = plus(bytes, item_packed_bytes(job, item));
+  return bytes;
 }
 
 int64_t owned_bytes(const ModelSpec& model, const std::vector<Item>& items) {
@@ -94,27 +141,24 @@ std::string described(const MemoryPrediction& prediction) {
 }  // namespace
 
 int64_t MemoryPrediction::total() const {
-  return sum({parameters, gradients, optimizer, activations, boundary});
+  return sum({parameters, packed, gradients, optimizer, activations, boundary});
 }
 
 std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
-  return {{"parameters", parameters},
-          {"gradients", gradients},
-          {"optimizer", optimizer},
-          {"activations", activations},
-          {"boundary", boundary}};
+  return {{"parameters", parameters}, {"packed", packed},           {"gradients", gradients},
+          {"optimizer", optimizer},   {"activations", activations}, {"boundary", boundary}};
 }
 
 int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items) {
   int64_t bytes = 0;
   for (const Item& item : items) {
-    bytes = plus(bytes, item_slot_bytes(job.model, job.tokens_per_microbatch(), item));
+    bytes = plus(bytes, item_slot_bytes(job, item));
   }
   return bytes;
 }
 
 int64_t boundary_slot_bytes(const JobSpec& job) {
-  return tensor_bytes(job.tokens_per_microbatch() * job.model.hidden_size);
+  return tensor_bytes(job.tokens_per_microbatch() * job.model.hidden_size, narrow_bytes(job));
 }
 
 StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split,
@@ -136,6 +180,7 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
   const int64_t owned_once = owned_bytes(job.model, owned);
   const int64_t tied = tied_matrix_bytes(job.model, owned);
   prediction.parameters = plus(owned_once, holds_embedding(owned) ? 0 : tied);
+  prediction.packed = packed_bytes_of(job, owned);
   prediction.gradients = plus(owned_once, tied);
   prediction.optimizer = times(owned_once, kMomentsOfAdamW);
   for (const Link& link : program.links) {

@@ -1,20 +1,24 @@
 // Predicts the bytes that a rank holds, by kind, before anything is allocated.
 //
-// The formulas (float32; T tokens of a microbatch, H hidden_size, I intermediate_size, A heads of size D, K
-// key-value heads; every tensor rounded up to 64 bytes, as the worker lays it out):
+// The formulas (T tokens of a microbatch, H hidden_size, I intermediate_size, A heads of size D, K key-value heads; a
+// the bytes of train.dtype: 4 or 2, other tensors take 4 an element; every tensor rounded up to 64 bytes, as the worker
+// lays it out):
 //   parameters   4 bytes for each element of the rank's parameters: the FP32 master weights
-//   gradients    the same again: weight gradients accumulate in FP32 (numerics contract)
+//   packed       a x both operands that a weight's products read, weight [out, in] once as [in, out] and once as
+//                [out, in], where rows of an operand are rounded up to 64 / a and columns to 64. Weights: q, k and v
+//                as one, o, gate and up as one, down; LM head
+//   gradients    the parameters' bytes again: weight gradients accumulate in FP32 (numerics contract)
 //   optimizer    twice the same: AdamW's first and second moments
 //                A tied matrix is the embedding's; a rank with the head has a second gradient of it, and without
 //                the embedding a copy of the matrix too
 //   activations  sum over stages of slots x slot: slots = H_s of the lowered program, slot = what the stage's
 //                forward keeps for its backward:
 //                  embedding  tokens [T]
-//                  block      x [T,H], 1/rms [T], q [T,A*D], k [T,K*D], v [T,K*D], attention [T,A*D],
-//                             log-sum-exp [T*A], x + attention [T,H], 1/rms [T], gate [T,I], up [T,I];
+//                  block      x a[T,H], 1/rms [T], q, k and v a[T,(A+2K)*D], attention a[T,A*D], log-sum-exp [T*A],
+//                             x + attention a[T,H], 1/rms [T], gate and up a[T,2I];
 //                             norms and the SwiGLU product are computed again in the backward
-//                  head       x [T,H], 1/rms [T], targets [T], log-sum-exp [T]: logits exist in chunks only
-//   boundary     one tensor [T,H] for each receive slot at a link's target, each send slot at its source and
+//                  head       x a[T,H], 1/rms [T], gradient of the norm's output a[T,H]: logits exist in chunks only
+//   boundary     one tensor a[T,H] for each receive slot at a link's target, each send slot at its source and
 //                each hand-off slot
 // Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer
 // Models" (Korthikanti et al., 2022) does, for this block and without its dropout masks; H_s in place of its
@@ -38,6 +42,7 @@ namespace penstock::plan {
 
 struct MemoryPrediction {
   int64_t parameters = 0;
+  int64_t packed = 0;
   int64_t gradients = 0;
   int64_t optimizer = 0;
   int64_t activations = 0;

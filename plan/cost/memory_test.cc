@@ -36,11 +36,16 @@ LoweredProgram program() {
   return *lowered;
 }
 
-// By hand, 4 bytes an element and rounded up to 64: tokens 6 -> 64; [6,12] 288 -> 320; [6,6] 144 -> 192; 12
-// -> 64; [6,10] 240 -> 256.
+// By hand, 4 bytes an element and rounded up to 64: tokens 6 -> 64; [6,12] 288 -> 320; [6,24] 576; 12 -> 64;
+// [6,20] 480 -> 512.
 constexpr int64_t kEmbeddingSlot = 64;
-constexpr int64_t kBlockSlot = 320 + 64 + 320 + 192 + 192 + 320 + 64 + 320 + 64 + 256 + 256;
-constexpr int64_t kHeadSlot = 320 + 64 + 64 + 64;
+constexpr int64_t kBlockSlot = 320 + 64 + 576 + 320 + 64 + 320 + 64 + 512;
+constexpr int64_t kHeadSlot = 320 + 64 + 320;
+// Operands in whole blocks: every dimension of a block's weights (12, 24, 12, 20 x 12, 12 x 10) is at most 64, so
+// columns are 64 and rows 16 or 32. q, k, v: 16 x 64 + 32 x 64; o: 16 x 64 twice; gate and up: 16 x 64 + 32 x 64;
+// down: 16 x 64 twice. The head, [257, 12]: 16 x 320 + 272 x 64.
+constexpr int64_t kBlockPacked = 4 * 64 * (16 + 32 + 16 + 16 + 16 + 32 + 16 + 16);
+constexpr int64_t kHeadPacked = 4 * (16 * 320 + 272 * 64);
 
 TEST(ActivationSlot, holds_what_each_item_keeps_for_its_backward) {
   const JobSpec spec = job();
@@ -49,6 +54,32 @@ TEST(ActivationSlot, holds_what_each_item_keeps_for_its_backward) {
   EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Head, {}}}), kHeadSlot);
   EXPECT_EQ(activation_slot_bytes(spec, spec.parallel.split[1]), 3 * kBlockSlot + kHeadSlot);
   EXPECT_EQ(boundary_slot_bytes(spec), 320);
+}
+
+TEST(ActivationSlot, bfloat16_halves_the_activations_and_nothing_else) {
+  // [6,12] 144 -> 192; [6,24] 288 -> 320; [6,20] 240 -> 256. Norms and sums stay float32.
+  JobSpec spec = job();
+  spec.train.dtype = "bfloat16";
+  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Embedding, {}}}), kEmbeddingSlot);
+  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Block, LayerIndex(2)}}),
+            192 + 64 + 320 + 192 + 64 + 192 + 64 + 256);
+  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Head, {}}}), 192 + 64 + 192);
+  EXPECT_EQ(boundary_slot_bytes(spec), 192);
+}
+
+TEST(PredictMemory, bfloat16_packs_weights_in_two_bytes_and_keeps_the_masters) {
+  const JobSpec wide = job();
+  JobSpec narrow = wide;
+  narrow.train.dtype = "bfloat16";
+  const RankProgram last = program().ranks[1];
+  const MemoryPrediction of_wide = predict_memory(wide, wide.parallel.split, last).value();
+  const MemoryPrediction of_narrow = predict_memory(narrow, narrow.parallel.split, last).value();
+  EXPECT_EQ(of_wide.packed, 3 * kBlockPacked + kHeadPacked);
+  // Rows in blocks of 32: 12 -> 32, 24 -> 32, 20 -> 32, 257 -> 288.
+  EXPECT_EQ(of_narrow.packed, 3 * 2 * 64 * 8 * 32 + 2 * (32 * 320 + 288 * 64));
+  EXPECT_EQ(of_narrow.parameters, of_wide.parameters);
+  EXPECT_EQ(of_narrow.gradients, of_wide.gradients);
+  EXPECT_EQ(of_narrow.optimizer, of_wide.optimizer);
 }
 
 TEST(PredictMemory, adds_up_a_ranks_stages_slots_and_links) {
@@ -71,11 +102,12 @@ TEST(PredictMemory, adds_up_a_ranks_stages_slots_and_links) {
     slots += link.source == first.rank ? link.send_slots : link.receive_slots;
   EXPECT_GT(slots, 0);
   EXPECT_EQ(predicted->boundary, 320 * slots);
-  EXPECT_EQ(predicted->total(), 4 * weights + predicted->activations + predicted->boundary);
-  EXPECT_THAT(
-      predicted->by_kind(),
-      ElementsAre(Pair("parameters", weights), Pair("gradients", weights), Pair("optimizer", 2 * weights),
-                  Pair("activations", predicted->activations), Pair("boundary", predicted->boundary)));
+  EXPECT_EQ(predicted->packed, kBlockPacked);
+  EXPECT_EQ(predicted->total(), 4 * weights + kBlockPacked + predicted->activations + predicted->boundary);
+  EXPECT_THAT(predicted->by_kind(), ElementsAre(Pair("parameters", weights), Pair("packed", kBlockPacked),
+                                                Pair("gradients", weights), Pair("optimizer", 2 * weights),
+                                                Pair("activations", predicted->activations),
+                                                Pair("boundary", predicted->boundary)));
 }
 
 TEST(PredictMemory, a_tied_matrix_is_held_where_it_is_used_and_updated_once) {
@@ -150,7 +182,7 @@ TEST(MemoryBudget, the_rank_that_does_not_fit_is_named_with_what_it_holds) {
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(message(refused),
               HasSubstr(fmt::format("line 7: memory_budget: expected at most {} bytes on every rank, "
-                                    "found {} on rank 1 (1 too many): parameters {}, gradients ",
+                                    "found {} on rank 1 (1 too many): parameters {}, packed ",
                                     last.total() - 1, last.total(), last.parameters)));
 }
 

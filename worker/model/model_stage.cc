@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "worker/model/activation_type.h"
 #include "worker/model/blocks/embedding.h"
 #include "worker/model/blocks/head.h"
 #include "worker/model/blocks/item.h"
@@ -86,7 +87,6 @@ Status ModelStage::forward(const StageCall& call) {
     const bool last = i + 1 == items_.size();
     const kernels::TensorView output = last ? call.output : items_[i + 1]->saved_residual(on.slot);
     PENSTOCK_RETURN_IF_ERROR(items_[i]->forward(on, output));
-    round_at_edge(output);
   }
   return ok_status();
 }
@@ -98,7 +98,6 @@ Status ModelStage::backward(const StageCall& call) {
   for (size_t i = items_.size(); i-- > 0;) {
     const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
     items_[i]->backward(on, gradient, input_gradient);
-    round_at_edge(input_gradient);
     gradient = input_gradient;
   }
   return ok_status();
@@ -113,13 +112,31 @@ Status ModelStage::weight_gradient(const StageCall& call) {
   return input_gradient(call);
 }
 
-// The boundary dtype is float32, the dtype of the residual: nothing to round. A narrower boundary rounds
-// here, at every edge of both directions, so that the bits do not depend on which edges are between stages.
-void ModelStage::round_at_edge(kernels::TensorView) const {}
+Status ModelStage::warm_up() {
+  const plan::JobSpec& job = environment_.job;
+  const int64_t elements = job.tokens_per_microbatch() * job.model.hidden_size;
+  const kernels::DataType type = activation_type(job);
+  PENSTOCK_ASSIGN_OR_RETURN(const kernels::Slab slab,
+                            kernels::Slab::allocate(2 * elements * kernels::size_bytes(type), "warming up"));
+  const kernels::TensorView both(slab.view().data, type,
+                                 {2 * job.tokens_per_microbatch(), job.model.hidden_size});
+  const kernels::TensorView first = both.rows(0, job.tokens_per_microbatch());
+  const kernels::TensorView second = both.rows(job.tokens_per_microbatch(), job.tokens_per_microbatch());
+  const kernels::TensorView none;
+  StageCall call{.step = StepIndex(0), .microbatch = MicrobatchIndex(0), .warm_up = true};
+  call.input = has_embedding_ ? none : first;
+  call.output = head_ != nullptr ? none : second;
+  PENSTOCK_RETURN_IF_ERROR(forward(call));
+  call.input = head_ != nullptr ? none : second;
+  call.output = has_embedding_ ? none : first;
+  PENSTOCK_RETURN_IF_ERROR(backward(call));
+  begin_step(call.step);
+  return ok_status();
+}
 
 StatusOr<ItemCall> ModelStage::item_call(const StageCall& call) const {
   const kernels::TensorView starts = environment_.workspace.document_starts;
-  if (!starts.empty() && environment_.tokens != nullptr) {
+  if (!starts.empty() && environment_.tokens != nullptr && !call.warm_up) {
     const std::span<int32_t> values(starts.i32(), static_cast<size_t>(starts.elements()));
     PENSTOCK_RETURN_IF_ERROR(environment_.tokens->microbatch(call.step, call.microbatch, {}, {}, values));
   }
@@ -128,6 +145,8 @@ StatusOr<ItemCall> ModelStage::item_call(const StageCall& call) const {
                   .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
                   .operators = environment_.operators,
                   .workspace = environment_.workspace,
+                  .warm_up = call.warm_up,
+                  .evaluation = environment_.evaluation,
                   .document_starts = starts};
 }
 
@@ -152,10 +171,10 @@ Status ModelStage::check_boundary(kernels::TensorView tensor, bool expected, con
   const int64_t tokens = environment_.job.tokens_per_microbatch();
   const int64_t hidden = environment_.job.model.hidden_size;
   const bool fits = tensor.rank() == 2 && tensor.size(0) == tokens && tensor.size(1) == hidden &&
-                    tensor.type() == kernels::DataType::Float32;
+                    tensor.type() == activation_type(environment_.job);
   if (fits) return ok_status();
-  return invalid_argument("stage {}: {} tensor of {} bytes, [{}, {}] float32 expected", index_.value, what,
-                          tensor.bytes(), tokens, hidden);
+  return invalid_argument("stage {}: {} tensor of {} bytes, [{}, {}] {} expected", index_.value, what,
+                          tensor.bytes(), tokens, hidden, environment_.job.train.dtype);
 }
 
 }  // namespace penstock::worker

@@ -2,8 +2,8 @@
 //
 // Activation slot: the saved tensors of the items in model order, as each item's file lists them; every
 // tensor is rounded up to 64 bytes. Slot i begins at activations.data + i x slot_bytes. Edges: what passes
-// between two items is rounded to the boundary dtype at every edge, inside a stage as between stages, so that
-// the split cannot change a bit; float32 needs no rounding. Errors: those of the TokenSource; InvalidArgument
+// between two items is of the activations' type (train.dtype), inside a stage as between stages: the operation that
+// writes it rounds it, so the split cannot change a bit. Errors: those of the TokenSource; InvalidArgument
 // for a call whose tensors do not fit the stage; Unimplemented for split backwards. Thread: the
 // interpreter's.
 #pragma once
@@ -35,6 +35,7 @@ struct StageEnvironment {
   const ParameterStore& parameters;  // holds the parameters of the stage's items
   const Workspace& workspace;
   TokenSource* tokens = nullptr;  // needed where ModelStage::reads_tokens
+  bool evaluation = false;  // forwards only, which form no gradient
 };
 
 class ModelStage final : public Stage {
@@ -52,6 +53,10 @@ class ModelStage final : public Stage {
   ~ModelStage() override;
 
   StageIndex index() const override { return index_; }
+  // Runs a forward and a backward of tokens that are all 0 in slot 0, so that every kernel, table and scratch buffer
+  // exists before the first step, and the fingerprint knows the kernels. Gradients are left in the parameters, to be
+  // made zero.
+  Status warm_up();
   void begin_step(StepIndex step) override;
   Status forward(const StageCall& call) override;
   Status backward(const StageCall& call) override;
@@ -66,7 +71,6 @@ class ModelStage final : public Stage {
   Status check(const StageCall& call, Direction direction) const;
   Status check_boundary(kernels::TensorView tensor, bool expected, const char* what) const;
   StatusOr<ItemCall> item_call(const StageCall& call) const;
-  void round_at_edge(kernels::TensorView residual) const;
 
   StageIndex index_;
   StageEnvironment environment_;

@@ -79,17 +79,55 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
   }
 }
 
+plan::JobSpec in_bfloat16(plan::JobSpec job) {
+  job.train.dtype = "bfloat16";
+  return job;
+}
+
 TEST_F(ModelStageTest, any_split_gives_the_same_bits) {
   // The numerics contract: moving a stage boundary must not move the loss curve.
-  SequentialRun whole(job(), cut(job().model));
-  whole.run_step(0);
-  const Outcome expected = Outcome::of(whole);
-  ASSERT_TRUE(std::isfinite(expected.loss));
-  for (const std::vector<size_t>& counts :
-       std::vector<std::vector<size_t>>{{2, 2, 2, 1}, {1, 1, 1, 1, 1, 1, 1}, {1, 5, 1}, {6, 1}, {3, 4}}) {
-    SequentialRun run(job(), cut(job().model, counts));
-    run.run_step(0);
-    expect_same_bits(Outcome::of(run), expected);
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
+    SCOPED_TRACE(spec.train.dtype);
+    SequentialRun whole(spec, cut(spec.model));
+    whole.run_step(0);
+    const Outcome expected = Outcome::of(whole);
+    ASSERT_TRUE(std::isfinite(expected.loss));
+    for (const std::vector<size_t>& counts :
+         std::vector<std::vector<size_t>>{{2, 2, 2, 1}, {1, 1, 1, 1, 1, 1, 1}, {1, 5, 1}, {6, 1}, {3, 4}}) {
+      SequentialRun run(spec, cut(spec.model, counts));
+      run.run_step(0);
+      expect_same_bits(Outcome::of(run), expected);
+    }
+  }
+}
+
+TEST_F(ModelStageTest, bfloat16_stays_close_to_float32_and_is_another_arithmetic) {
+  SequentialRun wide(job(), cut(job().model));
+  SequentialRun narrow(in_bfloat16(job()), cut(job().model));
+  wide.run_step(0);
+  narrow.run_step(0);
+  EXPECT_NE(narrow.loss(), wide.loss());
+  EXPECT_NEAR(narrow.loss(), wide.loss(), 1e-2 * wide.loss());
+  const std::vector<Parameter> expected = wide.parameters(), found = narrow.parameters();
+  for (size_t i = 0; i < expected.size(); ++i) {
+    double difference = 0, square = 0;
+    for (int64_t k = 0; k < expected[i].gradient.elements(); ++k) {
+      difference += std::pow(found[i].gradient.f32()[k] - expected[i].gradient.f32()[k], 2);
+      square += std::pow(expected[i].gradient.f32()[k], 2);
+    }
+    EXPECT_LT(std::sqrt(difference / square), 5e-2) << expected[i].spec.name;
+  }
+}
+
+TEST_F(ModelStageTest, warming_up_leaves_no_trace_but_gradients_that_are_made_zero) {
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
+    SequentialRun cold(spec, cut(spec.model, {3, 4}));
+    SequentialRun warm(spec, cut(spec.model, {3, 4}));
+    for (size_t stage = 0; stage < warm.stages(); ++stage) ASSERT_TRUE(warm.stage(stage).warm_up().ok());
+    EXPECT_EQ(warm.loss_sum(), 0);
+    cold.run_step(0);
+    warm.run_step(0);
+    expect_same_bits(Outcome::of(warm), Outcome::of(cold));
   }
 }
 
@@ -123,7 +161,9 @@ TEST_F(ModelStageTest, any_split_and_order_gives_the_same_bits_whatever_the_mode
       with_dropout(job()),
       with_uneven_microbatches(job()),
       with_documents(job()),
-      with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job())))))};
+      with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job()))))),
+      in_bfloat16(
+          with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job()))))))};
   const plan::JobSpec plain = job();
   SequentialRun base(plain, cut(plain.model));
   base.run_step(1);
@@ -250,24 +290,28 @@ TEST_F(ModelStageTest, dropout_gradients_are_those_of_the_masked_function) {
 }
 
 TEST_F(ModelStageTest, any_number_of_threads_gives_the_same_bits) {
-  SequentialRun one(job(), cut(job().model, {4, 3}), 1);
-  one.run_step(0);
-  for (const int threads : {2, 3}) {
-    SequentialRun run(job(), cut(job().model, {4, 3}), threads);
-    run.run_step(0);
-    expect_same_bits(Outcome::of(run), Outcome::of(one));
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
+    SequentialRun one(spec, cut(spec.model, {4, 3}), 1);
+    one.run_step(0);
+    for (const int threads : {2, 3}) {
+      SequentialRun run(spec, cut(spec.model, {4, 3}), threads);
+      run.run_step(0);
+      expect_same_bits(Outcome::of(run), Outcome::of(one));
+    }
   }
 }
 
 TEST_F(ModelStageTest, all_forwards_before_all_backwards_gives_the_same_bits) {
   // gpipe against naive: every microbatch is alive at once, each in its own slot.
-  SequentialRun naive(job(), cut(job().model, {3, 4}));
-  naive.run_step(2);
-  SequentialRun gpipe(job(), cut(job().model, {3, 4}));
-  gpipe.begin_step(2);
-  for (int64_t i = 0; i < 4; ++i) gpipe.forward(i);
-  for (int64_t i = 0; i < 4; ++i) gpipe.backward(i);
-  expect_same_bits(Outcome::of(gpipe), Outcome::of(naive));
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
+    SequentialRun naive(spec, cut(spec.model, {3, 4}));
+    naive.run_step(2);
+    SequentialRun gpipe(spec, cut(spec.model, {3, 4}));
+    gpipe.begin_step(2);
+    for (int64_t i = 0; i < 4; ++i) gpipe.forward(i);
+    for (int64_t i = 0; i < 4; ++i) gpipe.backward(i);
+    expect_same_bits(Outcome::of(gpipe), Outcome::of(naive));
+  }
 }
 
 TEST_F(ModelStageTest, the_loss_is_summed_in_microbatch_order_whatever_the_order_of_the_forwards) {
@@ -305,15 +349,18 @@ TEST_F(ModelStageTest, a_forward_that_comes_twice_in_a_step_is_an_error) {
 
 TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
   // Memory budgets are decided by the formulas of plan/cost before anything is allocated.
-  for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
-    for (const std::vector<plan::Item>& items : cut(job().model, counts)) {
-      EXPECT_EQ(ModelStage::slot_bytes(job(), items), plan::activation_slot_bytes(job(), items));
-      plan::RankProgram program;
-      program.buffers = {{StageIndex(0), 3}};
-      const auto predicted = plan::predict_memory(job(), {items}, program).value();
-      const ParameterStore store = ParameterStore::create(job().model, items).value();
-      EXPECT_EQ(store.parameter_bytes(), predicted.parameters);
-      EXPECT_EQ(store.gradient_bytes(), predicted.gradients);
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
+    for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
+      for (const std::vector<plan::Item>& items : cut(spec.model, counts)) {
+        EXPECT_EQ(ModelStage::slot_bytes(spec, items), plan::activation_slot_bytes(spec, items));
+        plan::RankProgram program;
+        program.buffers = {{StageIndex(0), 3}};
+        const auto predicted = plan::predict_memory(spec, {items}, program).value();
+        const ParameterStore store = ParameterStore::create(spec.model, items, activation_type(spec)).value();
+        EXPECT_EQ(store.parameter_bytes(), predicted.parameters);
+        EXPECT_EQ(store.packed_bytes(), predicted.packed);
+        EXPECT_EQ(store.gradient_bytes(), predicted.gradients);
+      }
     }
   }
 }
@@ -329,6 +376,7 @@ TEST_F(ModelStageTest, what_a_tied_matrix_takes_is_predicted_where_it_is_held) {
       const auto predicted = plan::predict_memory(spec, {items}, program).value();
       const ParameterStore store = ParameterStore::create(spec.model, items).value();
       EXPECT_EQ(store.parameter_bytes(), predicted.parameters);
+      EXPECT_EQ(store.packed_bytes(), predicted.packed);
       EXPECT_EQ(store.gradient_bytes(), predicted.gradients);
     }
   }
@@ -338,10 +386,10 @@ TEST_F(ModelStageTest, a_slot_holds_exactly_the_listed_tensors) {
   const auto rounded = [](int64_t elements) { return (elements * 4 + 63) / 64 * 64; };
   const int64_t tokens = 42, hidden = 36, query = 36, key_value = 12, intermediate = 52, heads = 6;
   const int64_t embedding = rounded(tokens);
-  const int64_t block = 2 * rounded(tokens * hidden) + 2 * rounded(tokens) + 2 * rounded(tokens * query) +
-                        2 * rounded(tokens * key_value) + rounded(tokens * heads) +
-                        2 * rounded(tokens * intermediate);
-  const int64_t head = rounded(tokens * hidden) + 3 * rounded(tokens);
+  const int64_t block = 2 * rounded(tokens * hidden) + 2 * rounded(tokens) +
+                        rounded(tokens * (query + 2 * key_value)) + rounded(tokens * query) +
+                        rounded(tokens * heads) + rounded(tokens * 2 * intermediate);
+  const int64_t head = 2 * rounded(tokens * hidden) + rounded(tokens);
   const plan::Split split = cut(job().model, {3, 3, 1});
   EXPECT_EQ(ModelStage::slot_bytes(job(), split[0]), embedding + 2 * block);
   EXPECT_EQ(ModelStage::slot_bytes(job(), split[1]), 3 * block);

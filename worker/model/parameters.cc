@@ -21,6 +21,12 @@ std::span<float> values(kernels::TensorView tensor) {
   return {tensor.f32(), static_cast<size_t>(tensor.elements())};
 }
 
+// In model order the parts of a product stand behind one another.
+bool shares_product_with_one_before(const std::string& name) {
+  return name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight") ||
+         name.ends_with("up_proj.weight");
+}
+
 constexpr size_t kElementsOfPiece = 1 << 16;  // a multiple of the four numbers of a counter
 
 // Elements first .. first + elements.size() - 1 of the stream; `first` is a multiple of four.
@@ -43,7 +49,8 @@ Place place_of(const plan::ParameterSpec& spec, Layout& layout) {
 }
 
 StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
-                                                const std::vector<plan::Item>& items) {
+                                                const std::vector<plan::Item>& items,
+                                                kernels::DataType type) {
   ParameterStore store;
   store.tied_ = model.tie_word_embeddings;
   const std::vector<plan::ParameterSpec> specs = plan::parameters_of(model, items);
@@ -65,14 +72,65 @@ StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
   void* const gradient_memory = store.gradients_.view().data;
   for (size_t i = 0; i < specs.size(); ++i) {
     store.parameters_.push_back(
-        {specs[i], weight_places[i].in(weight_memory), gradient_places[i].in(gradient_memory)});
+        {specs[i], weight_places[i].in(weight_memory), gradient_places[i].in(gradient_memory), {}});
   }
   if (tied_head) {
     const kernels::TensorView weight =
         owns_embedding ? store.parameters_.front().weight : copy.in(weight_memory);
-    store.tied_head_ = Parameter{embedding, weight, accumulator.in(gradient_memory)};
+    store.tied_head_ = Parameter{embedding, weight, accumulator.in(gradient_memory), {}};
   }
+  PENSTOCK_RETURN_IF_ERROR(store.lay_out_packed(type));
   return store;
+}
+
+// The matrices that products read, those of one product together.
+std::vector<std::vector<Parameter*>> ParameterStore::products() {
+  std::vector<std::vector<Parameter*>> products;
+  for (Parameter& parameter : parameters_) {
+    if (parameter.spec.shape.size() != 2 || parameter.spec.item.kind == plan::ItemKind::Embedding) continue;
+    if (shares_product_with_one_before(parameter.spec.name)) {
+      products.back().push_back(&parameter);
+    } else {
+      products.push_back({&parameter});
+    }
+  }
+  if (tied_head_) products.push_back({&*tied_head_});
+  return products;
+}
+
+Status ParameterStore::lay_out_packed(kernels::DataType type) {
+  const std::vector<std::vector<Parameter*>> all = products();
+  int64_t bytes = 0;
+  for (const std::vector<Parameter*>& product : all) {
+    kernels::PackedWeight& weight = product.front()->packed.weight;
+    weight.in = product.front()->spec.shape[1];
+    weight.type = type;
+    for (Parameter* parameter : product) {
+      parameter->packed.first_row = weight.out;
+      weight.out += parameter->spec.shape[0];
+    }
+    bytes += kernels::packed_weight_bytes(weight.out, weight.in, type);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(packed_, kernels::Slab::allocate(bytes, "packed weights"));
+  auto* next = static_cast<char*>(packed_.view().data);
+  for (const std::vector<Parameter*>& product : all) {
+    kernels::PackedWeight weight = product.front()->packed.weight;
+    weight.data = next;
+    for (Parameter* parameter : product) parameter->packed.weight = weight;
+    next += kernels::packed_weight_bytes(weight.out, weight.in, type);
+  }
+  // A tied head beside its embedding: the optimizer updates the embedding's matrix and so renews the head's.
+  if (tied_head_ && tied_head_->weight.data() == parameters_.front().weight.data()) {
+    parameters_.front().packed = tied_head_->packed;
+  }
+  return ok_status();
+}
+
+void ParameterStore::pack(kernels::Operators& operators) const {
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.packed.weight.data != nullptr) operators.pack(parameter.weight, parameter.packed);
+  }
+  if (tied_head_) operators.pack(tied_head_->weight, tied_head_->packed);
 }
 
 namespace {
@@ -106,6 +164,10 @@ void ParameterStore::initialise(const plan::ModelSpec& model, int64_t seed) {
 
 void ParameterStore::zero_gradients(kernels::Operators& operators) {
   if (gradients_.bytes() > 0) operators.fill(whole(gradients_), 0);
+}
+
+void ParameterStore::zero_tied_gradient(kernels::Operators& operators) {
+  if (tied_head_) operators.fill(tied_head_->gradient, 0);
 }
 
 const Parameter& ParameterStore::at(const std::string& name) const {

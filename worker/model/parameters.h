@@ -1,5 +1,9 @@
 // The parameters that one rank owns: FP32 master weights and FP32 gradients, one slab each, in model order.
 //
+// Packed weights: products read copies of the matrices in the activations' type and in the layout that kernels like
+// (kernels/ops/packed_weight.h), renewed by the optimizer once a step. Matrices that multiply the same input share
+// one: query, key and value; gate and up.
+//
 // Tied embeddings: the matrix is the parameter of the embedding, wherever its head is. Each of the two adds to a
 // gradient accumulator of its own (numerics contract), so a rank that holds the head has a second one; without
 // the embedding it also has a copy of the weight, which the owner renews after each step. Values do not depend on placement: a parameter's initial bits are a function of (seed, name, element), and
@@ -34,17 +38,24 @@ struct Parameter {
   plan::ParameterSpec spec;
   kernels::TensorView weight;    // of spec.shape, f32
   kernels::TensorView gradient;  // of spec.shape, f32
+  kernels::PackedRows packed{};  // of a matrix that products read: its rows of a packed weight
 };
 
 class ParameterStore {
  public:
   // All parameters of `items`, and what a tied head needs, zero. ResourceExhausted: no memory, with the bytes asked for.
-  static StatusOr<ParameterStore> create(const plan::ModelSpec& model, const std::vector<plan::Item>& items);
+  // `type`: of the packed weights.
+  static StatusOr<ParameterStore> create(const plan::ModelSpec& model, const std::vector<plan::Item>& items,
+                                         kernels::DataType type = kernels::DataType::Float32);
 
   // The copy of a tied weight gets its owner's bits. Ones for norms, normal(0, initializer_range) for the others; the same bits with any number of threads.
   void initialise(const plan::ModelSpec& model, int64_t seed, kernels::ComputeThreads& threads);
   void initialise(const plan::ModelSpec& model, int64_t seed);  // on the calling thread
   void zero_gradients(kernels::Operators& operators);
+  // Only that of a tied head: the others are made zero by the optimizer that reads them.
+  void zero_tied_gradient(kernels::Operators& operators);
+  // Renews the packed weights. Needed when anything but the optimizer has written weights.
+  void pack(kernels::Operators& operators) const;
 
   // In model order.
   std::span<const Parameter> parameters() const { return parameters_; }
@@ -63,12 +74,17 @@ class ParameterStore {
   // Memory account, a tied head's share included.
   int64_t parameter_bytes() const { return weights_.bytes(); }
   int64_t gradient_bytes() const { return gradients_.bytes(); }
+  int64_t packed_bytes() const { return packed_.bytes(); }
 
  private:
   ParameterStore() = default;
 
+  Status lay_out_packed(kernels::DataType type);
+  std::vector<std::vector<Parameter*>> products();
+
   kernels::Slab weights_;
   kernels::Slab gradients_;
+  kernels::Slab packed_;
   std::vector<Parameter> parameters_;
   std::optional<Parameter> tied_head_;
   bool tied_ = false;

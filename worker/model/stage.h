@@ -19,6 +19,7 @@ struct StageCall {
   MicrobatchIndex microbatch;
   int slot = 0;  // activation slot leased for this microbatch
   int weight_version = 0;
+  bool warm_up = false;  // before the first step: no tokens are read and no loss is kept
   // Empty at the pipeline's ends.
   kernels::TensorView input{};   // forward: activations in; backward: output gradient in
   kernels::TensorView output{};  // forward: activations out; backward: input gradient out

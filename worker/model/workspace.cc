@@ -1,5 +1,6 @@
 #include "worker/model/workspace.h"
 
+#include "worker/model/activation_type.h"
 #include "worker/model/layout.h"
 
 namespace penstock::worker {
@@ -18,27 +19,27 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
   std::vector<Wanted> wanted;
   Layout layout;
   const auto want = [&](kernels::TensorView& tensor, std::initializer_list<int64_t> shape,
-                        kernels::DataType type = kernels::DataType::Float32) {
-    wanted.push_back({&tensor, layout.place(type, shape)});
+                        kernels::DataType element) {
+    wanted.push_back({&tensor, layout.place(element, shape)});
   };
-  want(workspace.edge[0], {tokens, model.hidden_size});
-  want(workspace.edge[1], {tokens, model.hidden_size});
-  want(workspace.normed, {tokens, model.hidden_size});
-  want(workspace.normed_gradient, {tokens, model.hidden_size});
-  want(workspace.residual_gradient, {tokens, model.hidden_size});
-  want(workspace.activated, {tokens, model.intermediate_size});
-  want(workspace.activated_gradient, {tokens, model.intermediate_size});
-  want(workspace.up_gradient, {tokens, model.intermediate_size});
-  want(workspace.attended_gradient, {tokens, query_width});
-  want(workspace.query_gradient, {tokens, query_width});
-  want(workspace.key_gradient, {tokens, key_value_width});
-  want(workspace.value_gradient, {tokens, key_value_width});
-  want(workspace.inverse_rms, {tokens});
+  const kernels::DataType type = activation_type(job);
+  const int64_t projected = query_width + 2 * key_value_width;
+  want(workspace.edge[0], {tokens, model.hidden_size}, type);
+  want(workspace.edge[1], {tokens, model.hidden_size}, type);
+  want(workspace.normed, {tokens, model.hidden_size}, type);
+  want(workspace.normed_gradient, {tokens, model.hidden_size}, type);
+  want(workspace.residual_gradient, {tokens, model.hidden_size}, type);
+  want(workspace.activated, {tokens, model.intermediate_size}, type);
+  want(workspace.activated_gradient, {tokens, model.intermediate_size}, type);
+  want(workspace.gate_up_gradient, {tokens, 2 * model.intermediate_size}, type);
+  want(workspace.attended_gradient, {tokens, query_width}, type);
+  want(workspace.projected_gradient, {tokens, projected}, type);
+  want(workspace.targets, {tokens}, kernels::DataType::Int32);
   if (model.qk_norm) {
-    want(workspace.query, {tokens, query_width});
-    want(workspace.key, {tokens, key_value_width});
-    want(workspace.query_inverse_rms, {tokens * model.num_attention_heads});
-    want(workspace.key_inverse_rms, {tokens * model.num_key_value_heads});
+    want(workspace.query, {tokens, query_width}, type);
+    want(workspace.key, {tokens, key_value_width}, type);
+    want(workspace.query_inverse_rms, {tokens * model.num_attention_heads}, kernels::DataType::Float32);
+    want(workspace.key_inverse_rms, {tokens * model.num_key_value_heads}, kernels::DataType::Float32);
   }
   if (job.data.end_of_document >= 0) {
     want(workspace.document_starts, {tokens}, kernels::DataType::Int32);

@@ -22,24 +22,23 @@ class Workspace {
 
   int64_t bytes() const { return slab_.bytes(); }
 
-  // T tokens of a microbatch, H hidden, I intermediate, Hq and Hkv heads of D.
-  kernels::TensorView edge[2];             // [T, H]  residual or its gradient between two items of one stage
-  kernels::TensorView normed;              // [T, H]  output of a norm
+  // Of the activations' type unless said otherwise. T tokens of a microbatch, H hidden, I intermediate, Hq and Hkv
+  // heads of D, W = (Hq + 2 Hkv) * D.
+  kernels::TensorView edge[2];             // [T, H]   gradient of the residual between two items of one stage
+  kernels::TensorView normed;              // [T, H]   output of a norm
   kernels::TensorView normed_gradient;     // [T, H]
-  kernels::TensorView residual_gradient;   // [T, H]  of h, inside a block
-  kernels::TensorView activated;           // [T, I]  silu(gate) * up, then the gradient of gate
+  kernels::TensorView residual_gradient;   // [T, H]   of h, inside a block
+  kernels::TensorView activated;           // [T, I]   silu(gate) * up
   kernels::TensorView activated_gradient;  // [T, I]
-  kernels::TensorView up_gradient;         // [T, I]
+  kernels::TensorView gate_up_gradient;    // [T, 2 I]
   kernels::TensorView attended_gradient;   // [T, Hq * D]
-  kernels::TensorView query_gradient;      // [T, Hq * D]
-  kernels::TensorView key_gradient;        // [T, Hkv * D]
-  kernels::TensorView value_gradient;      // [T, Hkv * D]
-  kernels::TensorView inverse_rms;         // [T]     of a recomputed norm
-  // With qk_norm: normed and rotated, then the gradients before the norm.
+  kernels::TensorView projected_gradient;  // [T, W]   of query, key and value
+  kernels::TensorView targets;             // [T]      i32
+  // With qk_norm: normed and rotated.
   kernels::TensorView query;              // [T, Hq * D]
   kernels::TensorView key;                // [T, Hkv * D]
-  kernels::TensorView query_inverse_rms;  // [T * Hq]
-  kernels::TensorView key_inverse_rms;    // [T * Hkv]
+  kernels::TensorView query_inverse_rms;  // [T * Hq]  f32
+  kernels::TensorView key_inverse_rms;    // [T * Hkv] f32
   // Where attention stays inside documents.
   kernels::TensorView document_starts;  // [T] i32
 

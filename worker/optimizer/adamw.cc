@@ -57,12 +57,12 @@ AdamW::AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, ker
   }
 }
 
-std::vector<SquaredNorm> AdamW::local_squared_norms() const {
-  std::vector<SquaredNorm> norms;
+std::span<const SquaredNorm> AdamW::local_squared_norms() {
+  squared_norms_.clear();
   for (const Parameter& parameter : parameters_->parameters()) {
-    norms.push_back({parameter.spec.index, operators_->sum_of_squares(parameter.gradient)});
+    squared_norms_.push_back({parameter.spec.index, operators_->sum_of_squares(parameter.gradient)});
   }
-  return norms;
+  return squared_norms_;
 }
 
 Status AdamW::apply(StepIndex step, double norm) {
@@ -80,7 +80,7 @@ Status AdamW::apply(StepIndex step, double norm) {
     const Parameter& parameter = parameters_->parameters()[i];
     update.weight_decay = by_parameter_[i].decays ? train_.optimizer.weight_decay : 0;
     operators_->adamw(parameter.weight, parameter.gradient, by_parameter_[i].first, by_parameter_[i].second,
-                      update);
+                      update, parameter.packed);
   }
   return ok_status();
 }

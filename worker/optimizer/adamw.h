@@ -37,9 +37,11 @@ class AdamW {
   static StatusOr<AdamW> create(const plan::TrainSpec& train, const ParameterStore& parameters,
                                 kernels::Operators& operators);
 
-  std::vector<SquaredNorm> local_squared_norms() const;
+  // In model order. Valid until the next call.
+  std::span<const SquaredNorm> local_squared_norms();
 
-  // Updates every weight of the rank from its gradient. FailedPrecondition, and nothing changes, when the
+  // Updates every weight of the rank from its gradient, renews its packed copy and makes the gradient zero, in one
+  // pass over the memory. FailedPrecondition, and nothing changes, when the
   // norm is not finite: the run has diverged, and every rank sees the same norm.
   Status apply(StepIndex step, double gradient_norm);
 
@@ -60,6 +62,7 @@ class AdamW {
   kernels::Operators* operators_;
   kernels::Slab moments_;
   std::vector<State> by_parameter_;  // beside parameters_->parameters()
+  std::vector<SquaredNorm> squared_norms_;
 };
 
 }  // namespace penstock::worker

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -74,8 +75,8 @@ TEST(ClippingCoefficient, brings_a_large_norm_down_and_leaves_a_small_one) {
 TEST_F(AdamWTest, squared_norms_are_those_of_the_gradients) {
   ParameterStore parameters = store();
   for (const Parameter& parameter : parameters.parameters()) operators_->fill(parameter.gradient, 2);
-  const AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
-  const std::vector<SquaredNorm> norms = optimizer.local_squared_norms();
+  AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  const std::span<const SquaredNorm> norms = optimizer.local_squared_norms();
   ASSERT_EQ(norms.size(), parameters.parameters().size());
   for (size_t i = 0; i < norms.size(); ++i) {
     EXPECT_EQ(norms[i].parameter, parameters.parameters()[i].spec.index);
@@ -125,6 +126,24 @@ TEST_F(AdamWTest, the_first_step_moves_each_weight_by_the_learning_rate) {
   for (size_t i = 0; i < parameters.parameters().size(); ++i) {
     EXPECT_NEAR(parameters.parameters()[i].weight.f32()[0] - before.parameters()[i].weight.f32()[0], 1e-3,
                 1e-6);
+  }
+}
+
+TEST_F(AdamWTest, a_step_renews_the_packed_weights_and_leaves_gradients_of_zero) {
+  // The next forward reads the packed copies and nothing else.
+  ParameterStore parameters = store();
+  parameters.pack(*operators_);
+  for (const Parameter& parameter : parameters.parameters()) operators_->fill(parameter.gradient, -3);
+  AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  ASSERT_TRUE(optimizer.apply(StepIndex(0), 100).ok());
+  for (const Parameter& parameter : parameters.parameters()) {
+    for (int64_t k = 0; k < parameter.gradient.elements(); ++k) ASSERT_EQ(parameter.gradient.f32()[k], 0);
+    const kernels::PackedWeight& weight = parameter.packed.weight;
+    if (weight.data == nullptr) continue;
+    const auto bytes = static_cast<size_t>(kernels::packed_weight_bytes(weight.out, weight.in, weight.type));
+    const std::vector<char> renewed(static_cast<char*>(weight.data), static_cast<char*>(weight.data) + bytes);
+    parameters.pack(*operators_);
+    EXPECT_EQ(std::memcmp(renewed.data(), weight.data, bytes), 0) << parameter.spec.name;
   }
 }
 

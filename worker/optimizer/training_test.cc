@@ -33,7 +33,7 @@ class Training {
   double step(int64_t step) {
     run_.run_step(step);
     std::vector<SquaredNorm> norms;
-    for (const AdamW& optimizer : optimizers_) {
+    for (AdamW& optimizer : optimizers_) {
       for (const SquaredNorm& norm : optimizer.local_squared_norms()) norms.push_back(norm);
     }
     gradient_norm_ = worker::gradient_norm(norms, static_cast<int64_t>(run_.parameters().size())).value();

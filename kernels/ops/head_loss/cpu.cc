@@ -3,6 +3,7 @@
 
 #include "base/ieee_math.h"
 #include "kernels/ops/cpu/context.h"
+#include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/partition.h"
 #include "kernels/ops/head_loss/contract.h"
@@ -11,156 +12,200 @@
 namespace penstock::kernels::cpu {
 namespace {
 
-constexpr int64_t kPieceLogits = int64_t{1} << 22;  // 16 MiB
-constexpr int64_t kPiecesPerChunk = 4;
+constexpr int64_t kPieceLogits = int64_t{1} << 22;         // 16 MiB of float32
+constexpr int64_t kChunkBytes = int64_t{64} << 20;         // of the gradients of logits
+constexpr int64_t kLargestChunkTokens = int64_t{1} << 10;  // enough for the weight gradient's products
 
 // Tokens whose logits one thread computes at a time: 128, fewer for a vocabulary above 32,768.
 int64_t piece_tokens(int64_t vocabulary) {
   return std::clamp(kPieceLogits / vocabulary / 16 * 16, int64_t{32}, int64_t{128});
 }
 
-struct TokenLoss {
-  float log_sum_exp;
-  double loss;
-};
+// Tokens whose gradients of logits exist at a time: whole pieces.
+int64_t chunk_tokens(int64_t vocabulary, DataType type) {
+  const int64_t piece = piece_tokens(vocabulary);
+  const int64_t fitting = std::min(kChunkBytes / (vocabulary * size_bytes(type)), kLargestChunkTokens);
+  return std::max<int64_t>(fitting / piece, 1) * piece;
+}
 
-PENSTOCK_INLINE inline TokenLoss token_loss(const float* logits, int64_t vocabulary, int32_t target) {
+// Exponentials of a row of logits, less the largest one, in place.
+struct Softmax {
+  float sum;
+  double log_sum_exp;
+};
+PENSTOCK_INLINE inline Softmax exponentials(float* logits, int64_t vocabulary) {
   Lanes most = broadcast(-INFINITY);
   for_each_lanes(vocabulary, [&](const auto& lanes, int64_t v)
                                  PENSTOCK_INLINE { most = larger(lanes.load(logits + v, -INFINITY), most); });
   const float offset = largest(most);
   Lanes sums{};
   for_each_lanes(vocabulary, [&](const auto& lanes, int64_t v) PENSTOCK_INLINE {
-    sums += exp(lanes.load(logits + v, -INFINITY) - offset);
+    const Lanes value = exp(lanes.load(logits + v, -INFINITY) - offset);
+    sums += value;
+    lanes.store(logits + v, value);
   });
-  const double log_sum = static_cast<double>(offset) + natural_log(static_cast<double>(sum(sums)));
-  const double loss = target == kNoTarget ? 0 : log_sum - static_cast<double>(logits[target]);
-  return {static_cast<float>(log_sum), loss};
+  const float total = sum(sums);
+  return {total, static_cast<double>(offset) + natural_log(static_cast<double>(total))};
 }
 
-// Turns a row of logits into the gradient of scale x the token's loss.
-PENSTOCK_INLINE inline void token_gradient(float* logits, int64_t vocabulary, int32_t target,
-                                           float log_sum_exp, float scale) {
-  if (target == kNoTarget) {
-    for_each_lanes(vocabulary,
-                   [&](const auto& lanes, int64_t v) PENSTOCK_INLINE { lanes.store(logits + v, Lanes{}); });
-    return;
-  }
+// The loss of a token; `exponentials` become those of its logits.
+PENSTOCK_INLINE inline double token_loss(float* logits, int64_t vocabulary, int32_t target,
+                                         Softmax& softmax) {
+  const float of_target = target == kNoTarget ? 0 : logits[target];
+  softmax = exponentials(logits, vocabulary);
+  return target == kNoTarget ? 0 : softmax.log_sum_exp - static_cast<double>(of_target);
+}
+
+// From the exponentials to the gradient of scale x the token's loss, rounded to the type of the activations.
+template <typename Element>
+PENSTOCK_INLINE inline void token_gradient(float* exponentials, int64_t vocabulary, int32_t target, float sum,
+                                           float scale, Element* gradient) {
+  const float factor = target == kNoTarget ? 0 : scale / sum;
+  if (target != kNoTarget) exponentials[target] -= sum;
   for_each_lanes(vocabulary, [&](const auto& lanes, int64_t v) PENSTOCK_INLINE {
-    lanes.store(logits + v, exp(lanes.load(logits + v) - log_sum_exp) * scale);
+    lanes.store(gradient + v, lanes.load(exponentials + v) * factor);
   });
-  logits[target] -= scale;
 }
 
-void check_targets(const int32_t* targets, const HeadLossShape& shape) {
-  for (int64_t t = 0; t < shape.tokens; ++t) {
-    PENSTOCK_CHECK(targets[t] >= kNoTarget && targets[t] < shape.vocabulary,
-                   "target {} at {}, vocabulary of {}", targets[t], t, shape.vocabulary);
+void check(const TensorView& x, const PackedWeight& weight, const TensorView& targets) {
+  expect_matrix(x, x.size(0), weight.in, "x", weight.type);
+  expect_elements(targets, x.size(0), "targets", DataType::Int32);
+  for (int64_t t = 0; t < targets.elements(); ++t) {
+    const int32_t target = targets.i32()[t];
+    PENSTOCK_CHECK(target >= kNoTarget && target < weight.out, "target {} at {}, vocabulary of {}", target, t,
+                   weight.out);
   }
 }
 
-ProductShape logits_product(const HeadLossShape& shape, int64_t rows) {
-  return {.rows = rows, .columns = shape.vocabulary, .inner = shape.hidden, .right = Operand::Transposed};
+ProductShape logits_product(const PackedWeight& weight, int64_t rows) {
+  return {.rows = rows,
+          .columns = weight.out,
+          .inner = weight.in,
+          .right = has_packed_products(weight.type) ? Operand::Packed : Operand::Transposed,
+          .type = weight.type};
 }
-ProductShape x_gradient_product(const HeadLossShape& shape, int64_t rows) {
-  return {.rows = rows, .columns = shape.hidden, .inner = shape.vocabulary};
+ProductShape x_gradient_product(const PackedWeight& weight, int64_t rows) {
+  return {.rows = rows,
+          .columns = weight.in,
+          .inner = weight.out,
+          .right = has_packed_products(weight.type) ? Operand::Packed : Operand::Plain,
+          .type = weight.type,
+          .output_type = weight.type};
 }
 
-// The gradients of one chunk of tokens: its logits become their own gradient in `logits` [chunk, vocabulary].
-struct Chunk {
-  HeadLossShape shape;  // of the chunk
-  const float* x;
-  const float* weight;
+double sum_in_order(const double* losses, int64_t tokens) {
+  double total = 0;
+  for (int64_t t = 0; t < tokens; ++t) total += losses[t];
+  return total;
+}
+
+// What the chunks of tokens share.
+template <typename Element>
+struct Head {
+  const Element* x;
+  PackedWeight weight;
   const int32_t* targets;
-  const float* log_sum_exp;
   float scale;
-  float* x_gradient;
-  float* logits;
+  Element* x_gradient;
+  Element* logit_gradients;  // [tokens of a chunk, vocabulary]
+  double* losses;            // by token
 };
 
-void logits_and_x_gradient(Context& context, const Chunk& chunk) {
-  const int64_t vocabulary = chunk.shape.vocabulary;
-  const int64_t hidden = chunk.shape.hidden;
-  const Partition pieces{chunk.shape.tokens, piece_tokens(vocabulary)};
-  // Both row counts of the partition, made before the threads start.
-  for (int64_t piece : {int64_t{0}, pieces.pieces() - 1}) {
-    context.product(logits_product(chunk.shape, pieces.length(piece)));
-    context.product(x_gradient_product(chunk.shape, pieces.length(piece)));
-  }
-  context.parallel_for(pieces.pieces(), [&](int64_t piece) {
-    const int64_t begin = pieces.begin(piece);
-    const int64_t rows = pieces.length(piece);
-    float* logits = chunk.logits + begin * vocabulary;
-    context.made_product(logits_product(chunk.shape, rows))
-        .run(chunk.x + begin * hidden, chunk.weight, logits);
-    vectorised([&]() PENSTOCK_INLINE {
-      for (int64_t t = 0; t < rows; ++t) {
-        token_gradient(logits + t * vocabulary, vocabulary, chunk.targets[begin + t],
-                       chunk.log_sum_exp[begin + t], chunk.scale);
-      }
-    });
-    context.made_product(x_gradient_product(chunk.shape, rows))
-        .run(logits, chunk.weight, chunk.x_gradient + begin * hidden);
+template <typename Element>
+void run_piece(Context& context, const Head<Element>& head, int64_t first, int64_t rows, Element* gradients) {
+  const int64_t vocabulary = head.weight.out;
+  const int64_t hidden = head.weight.in;
+  float* const logits = context.thread_scratch();
+  context.made_product(logits_product(head.weight, rows))
+      .run(head.x + first * hidden, head.weight.forward(), logits);
+  vectorised([&]() PENSTOCK_INLINE {
+    for (int64_t t = 0; t < rows; ++t) {
+      float* row = logits + t * vocabulary;
+      const int32_t target = head.targets[first + t];
+      Softmax softmax{};
+      head.losses[first + t] = token_loss(row, vocabulary, target, softmax);
+      token_gradient(row, vocabulary, target, softmax.sum, head.scale, gradients + t * vocabulary);
+    }
   });
+  const bool packed = has_packed_products(head.weight.type);
+  context.made_product(x_gradient_product(head.weight, rows))
+      .run(gradients, packed ? head.weight.backward() : head.weight.data, head.x_gradient + first * hidden);
+}
+
+template <typename Element>
+void run_chunks(Context& context, const Head<Element>& head, const TensorView& x, const Partition& chunks,
+                TensorView weight_gradient) {
+  const int64_t vocabulary = head.weight.out;
+  for (int64_t chunk = 0; chunk < chunks.pieces(); ++chunk) {
+    const int64_t begin = chunks.begin(chunk);
+    const int64_t tokens = chunks.length(chunk);
+    const Partition pieces{tokens, piece_tokens(vocabulary)};
+    for (int64_t piece : {int64_t{0}, pieces.pieces() - 1}) {
+      context.product(logits_product(head.weight, pieces.length(piece)));
+      context.product(x_gradient_product(head.weight, pieces.length(piece)));
+    }
+    context.reserve_per_thread(pieces.length(0) * vocabulary);
+    context.parallel_for(pieces.pieces(), [&](int64_t piece) {
+      run_piece(context, head, begin + pieces.begin(piece), pieces.length(piece),
+                head.logit_gradients + pieces.begin(piece) * vocabulary);
+    });
+    linear_weight_gradient(context, TensorView(head.logit_gradients, x.type(), {tokens, vocabulary}),
+                           x.rows(begin, tokens), {&weight_gradient, 1});
+  }
 }
 
 }  // namespace
 
-double head_loss(Context& context, TensorView x, TensorView weight, TensorView targets,
-                 TensorView log_sum_exp) {
-  const HeadLossShape shape = head_loss_shape(x, weight, targets, log_sum_exp);
-  if (shape.tokens == 0) return 0;
-  const int32_t* target = targets.i32();
-  check_targets(target, shape);
-  const Partition pieces{shape.tokens, piece_tokens(shape.vocabulary)};
-  for (int64_t piece : {int64_t{0}, pieces.pieces() - 1})
-    context.product(logits_product(shape, pieces.length(piece)));
-  context.reserve_per_thread(pieces.length(0) * shape.vocabulary);
-  double* losses = reinterpret_cast<double*>(context.reserve_shared(2 * shape.tokens));
+double head_loss(Context& context, TensorView x, const PackedWeight& weight, TensorView targets) {
+  check(x, weight, targets);
+  const int64_t tokens = x.size(0);
+  if (tokens == 0) return 0;
+  const int64_t vocabulary = weight.out;
+  const Partition pieces{tokens, piece_tokens(vocabulary)};
+  for (int64_t piece : {int64_t{0}, pieces.pieces() - 1}) {
+    context.product(logits_product(weight, pieces.length(piece)));
+  }
+  context.reserve_per_thread(pieces.length(0) * vocabulary);
+  double* losses = reinterpret_cast<double*>(context.reserve_shared(2 * tokens));
   context.parallel_for(pieces.pieces(), [&](int64_t piece) {
     const int64_t begin = pieces.begin(piece);
-    const int64_t rows = pieces.length(piece);
-    float* logits = context.thread_scratch();
-    context.made_product(logits_product(shape, rows))
-        .run(x.f32() + begin * shape.hidden, weight.f32(), logits);
+    float* const logits = context.thread_scratch();
+    context.made_product(logits_product(weight, pieces.length(piece)))
+        .run(x.rows(begin, pieces.length(piece)).data(), weight.forward(), logits);
     vectorised([&]() PENSTOCK_INLINE {
-      for (int64_t t = 0; t < rows; ++t) {
-        const TokenLoss token =
-            token_loss(logits + t * shape.vocabulary, shape.vocabulary, target[begin + t]);
-        log_sum_exp.f32()[begin + t] = token.log_sum_exp;
-        losses[begin + t] = token.loss;
+      for (int64_t t = 0; t < pieces.length(piece); ++t) {
+        Softmax softmax{};
+        losses[begin + t] =
+            token_loss(logits + t * vocabulary, vocabulary, targets.i32()[begin + t], softmax);
       }
     });
   });
-  double total = 0;
-  for (int64_t t = 0; t < shape.tokens; ++t) total += losses[t];
-  return total;
+  return sum_in_order(losses, tokens);
 }
 
-void head_loss_backward(Context& context, TensorView x, TensorView weight, TensorView targets,
-                        TensorView log_sum_exp, double scale, TensorView x_gradient,
-                        TensorView weight_gradient) {
-  const HeadLossShape shape = head_loss_shape(x, weight, targets, log_sum_exp);
-  expect_matrix(x_gradient, shape.tokens, shape.hidden, "x_gradient");
-  expect_matrix(weight_gradient, shape.vocabulary, shape.hidden, "weight_gradient");
-  check_targets(targets.i32(), shape);
-  const Partition chunks{shape.tokens, kPiecesPerChunk * piece_tokens(shape.vocabulary)};
-  float* logits = context.reserve_shared(std::min(shape.tokens, chunks.size) * shape.vocabulary);
-  for (int64_t i = 0; i < chunks.pieces(); ++i) {
-    const int64_t begin = chunks.begin(i);
-    const int64_t tokens = chunks.length(i);
-    const int64_t offset = begin * shape.hidden;
-    logits_and_x_gradient(context, {.shape = {tokens, shape.hidden, shape.vocabulary},
-                                    .x = x.f32() + offset,
-                                    .weight = weight.f32(),
-                                    .targets = targets.i32() + begin,
-                                    .log_sum_exp = log_sum_exp.f32() + begin,
-                                    .scale = static_cast<float>(scale),
-                                    .x_gradient = x_gradient.f32() + offset,
-                                    .logits = logits});
-    linear_weight_gradient(context, TensorView(logits, DataType::Float32, {tokens, shape.vocabulary}),
-                           x.rows(begin, tokens), weight_gradient);
-  }
+double head_loss_and_gradients(Context& context, TensorView x, const PackedWeight& weight, TensorView targets,
+                               double scale, TensorView x_gradient, TensorView weight_gradient) {
+  check(x, weight, targets);
+  expect_matrix(x_gradient, x.size(0), weight.in, "x_gradient", weight.type);
+  expect_matrix(weight_gradient, weight.out, weight.in, "weight_gradient");
+  const int64_t tokens = x.size(0);
+  if (tokens == 0) return 0;
+  const Partition chunks{tokens, chunk_tokens(weight.out, weight.type)};
+  const int64_t chunk_bytes = std::min(tokens, chunks.size) * weight.out * size_bytes(weight.type);
+  float* const logits = context.reserve_shared((chunk_bytes + 3) / 4, Shared::Logits);
+  double* const losses = reinterpret_cast<double*>(context.reserve_shared(2 * tokens));
+  with_element(weight.type, [&](auto element) {
+    using Element = decltype(element);
+    const Head<Element> head{.x = data<Element>(x),
+                             .weight = weight,
+                             .targets = targets.i32(),
+                             .scale = static_cast<float>(scale),
+                             .x_gradient = data<Element>(x_gradient),
+                             .logit_gradients = reinterpret_cast<Element*>(logits),
+                             .losses = losses};
+    run_chunks(context, head, x, chunks, weight_gradient);
+  });
+  return sum_in_order(losses, tokens);
 }
 
 }  // namespace penstock::kernels::cpu

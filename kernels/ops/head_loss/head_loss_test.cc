@@ -37,147 +37,21 @@ struct Case {
     x = random.normal(sizes.tokens * sizes.hidden);
     w = random.normal(sizes.vocabulary * sizes.hidden, 0.3f);
     targets = random.below(static_cast<int32_t>(sizes.vocabulary), sizes.tokens);
-    log_sum_exp = Floats(sizes.tokens, NAN);
     dx = Floats(x.size(), NAN);
     dw = Floats(w.size(), 0);
   }
 
   TensorView rows(Floats& values) const { return view(values, {sizes.tokens, sizes.hidden}); }
   TensorView weights(Floats& values) const { return view(values, {sizes.vocabulary, sizes.hidden}); }
-  TensorView tokens(Floats& values) const { return view(values, {sizes.tokens}); }
-
-  double forward(Operators& ops) {
-    return ops.head_loss(rows(x), weights(w), view(targets), tokens(log_sum_exp));
-  }
-  void backward(Operators& ops, double scale) {
-    ops.head_loss_backward(rows(x), weights(w), view(targets), tokens(log_sum_exp), scale, rows(dx),
-                           weights(dw));
-  }
 
   Sizes sizes;
-  Floats x, w, log_sum_exp, dx, dw;
+  Floats x, w, dx, dw;
   std::vector<int32_t> targets;
 };
 
-// One token; a vocabulary off the width of a register; more than one piece; more than one chunk of 512
-// tokens.
-constexpr Sizes kSizes[] = {{1, 4, 2}, {7, 8, 13}, {130, 16, 50}, {129, 6, 257}, {700, 8, 37}, {1030, 4, 16}};
-
-TEST(HeadLoss, loss_is_that_of_the_reference) {
-  Rig rig;
-  uint32_t seed = 100;
-  for (const Sizes& sizes : kSizes) {
-    Case c(sizes, ++seed);
-    const double loss = c.forward(*rig.ops);
-    const Reference expected = reference(sizes, widen(c.x), widen(c.w), c.targets);
-    EXPECT_NEAR(loss, expected.loss, 1e-6 * expected.loss);
-    expect_close(c.log_sum_exp, expected.log_sum_exp, 1e-6, "log_sum_exp");
-  }
-}
-
-TEST(HeadLoss, gradients_are_those_of_the_reference) {
-  Rig rig;
-  uint32_t seed = 120;
-  for (const Sizes& sizes : kSizes) {
-    Case c(sizes, ++seed);
-    const double scale = 1.0 / 64;
-    c.forward(*rig.ops);
-    c.backward(*rig.ops, scale);
-    Doubles x = widen(c.x);
-    Doubles w = widen(c.w);
-    const auto loss = [&] { return scale * reference(sizes, x, w, c.targets).loss; };
-    expect_gradient(loss, x, c.dx, "x_gradient");
-    expect_gradient(loss, w, c.dw, "weight_gradient");
-  }
-}
-
-TEST(HeadLoss, tokens_without_a_target_have_no_loss_and_no_gradient) {
-  Rig rig;
-  Case c({140, 6, 21}, 130);
-  for (int64_t t = 0; t < 140; t += 3) c.targets[t] = kNoTarget;
-  const double loss = c.forward(*rig.ops);
-  c.backward(*rig.ops, 0.5);
-  Doubles x = widen(c.x);
-  Doubles w = widen(c.w);
-  const double expected = reference(c.sizes, x, w, c.targets).loss;
-  EXPECT_NEAR(loss, expected, 1e-6 * expected);
-  const auto differences = [&] { return 0.5 * reference(c.sizes, x, w, c.targets).loss; };
-  expect_gradient(differences, x, c.dx, "x_gradient");
-  expect_gradient(differences, w, c.dw, "weight_gradient");
-  for (int64_t t = 0; t < 140; t += 3) {
-    for (int64_t h = 0; h < 6; ++h) ASSERT_EQ(c.dx[t * 6 + h], 0) << t;
-  }
-}
-
-TEST(HeadLoss, weight_gradient_adds_to_what_is_there) {
-  Rig rig;
-  Case c({200, 12, 40}, 140);
-  c.forward(*rig.ops);
-  c.backward(*rig.ops, 1.0);
-  Case again = c;
-  std::fill(again.dw.begin(), again.dw.end(), 2.0f);
-  again.backward(*rig.ops, 1.0);
-  expect_added(Floats(c.dw.size(), 2.0f), c.dw, again.dw);
-}
-
-TEST(HeadLoss, vocabulary_above_a_piece_s_limit_takes_smaller_pieces) {
-  // Above 32,768 words the pieces shrink so that the logits of a piece stay within 16 MiB.
-  Rig rig;
-  Case c({150, 4, 50257}, 150);
-  const double loss = c.forward(*rig.ops);
-  c.backward(*rig.ops, 1.0);
-  const Doubles x = widen(c.x);
-  const Doubles w = widen(c.w);
-  const Reference expected = reference(c.sizes, x, w, c.targets);
-  EXPECT_NEAR(loss, expected.loss, 1e-6 * expected.loss);
-  // d loss / d x = sum_v (p - [v = target]) w, formed here in float64.
-  Doubles dx(c.x.size());
-  for (int64_t t = 0; t < c.sizes.tokens; ++t) {
-    for (int64_t v = 0; v < c.sizes.vocabulary; ++v) {
-      double logit = 0;
-      for (int64_t h = 0; h < 4; ++h) logit += x[t * 4 + h] * w[v * 4 + h];
-      const double d = std::exp(logit - expected.log_sum_exp[t]) - (v == c.targets[t] ? 1 : 0);
-      for (int64_t h = 0; h < 4; ++h) dx[t * 4 + h] += d * w[v * 4 + h];
-    }
-  }
-  expect_close(c.dx, dx, 1e-5, "x_gradient");
-}
-
-TEST(HeadLoss, bits_do_not_depend_on_threads) {
-  const Case original({700, 24, 300}, 160);
-  expect_same_bits_for_any_thread_count([&](Operators& ops) {
-    Case c = original;
-    const double loss = c.forward(ops);
-    c.backward(ops, 0.125);
-    Floats loss_bits(2);
-    std::memcpy(loss_bits.data(), &loss, sizeof(loss));
-    return std::vector<Floats>{loss_bits, c.log_sum_exp, c.dx, c.dw};
-  });
-}
-
-TEST(HeadLoss, not_a_number_reaches_the_loss) {
-  // A diverged model must be seen in the loss, not hidden by a clamp.
-  Rig rig;
-  Case c({130, 8, 20}, 170);
-  c.x[129 * 8] = NAN;
-  EXPECT_TRUE(std::isnan(c.forward(*rig.ops)));
-}
-
-TEST(HeadLossDeathTest, target_outside_the_vocabulary_stops_the_process) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  Case c({4, 4, 10}, 180);
-  c.targets[2] = 10;
-  EXPECT_DEATH(
-      {
-        Rig rig(1);
-        c.forward(*rig.ops);
-      },
-      "target 10 at 2, vocabulary of 10");
-}
-
-// The same with a packed weight: loss and gradients in one pass.
-struct PackedCase {
-  PackedCase(Case& of, DataType type)
+// The same in one of the types of activations.
+struct TypedCase {
+  TypedCase(Case& of, DataType type)
       : c(of), narrow_x(of.x), narrow_dx(static_cast<int64_t>(of.x.size())), type_(type) {
     Halves rounds(c.w);
   }
@@ -201,16 +75,16 @@ struct PackedCase {
   DataType type_;
 };
 
-class PackedHeadLoss : public ::testing::TestWithParam<DataType> {};
+class HeadLoss : public ::testing::TestWithParam<DataType> {};
 
-TEST_P(PackedHeadLoss, loss_and_gradients_are_those_of_the_reference) {
+TEST_P(HeadLoss, loss_and_gradients_are_those_of_the_reference) {
   Rig rig;
   const bool narrow = GetParam() == DataType::BFloat16;
   uint32_t seed = 190;
   for (const Sizes& sizes : {Sizes{1, 4, 2}, {7, 8, 13}, {130, 16, 50}, {129, 6, 257}, {1030, 4, 16}}) {
     Case c(sizes, ++seed);
     for (size_t t = 2; t < c.targets.size(); t += 5) c.targets[t] = kNoTarget;
-    PackedCase packed(c, GetParam());
+    TypedCase packed(c, GetParam());
     const double scale = 1.0 / 64;
     const double loss = packed.run(*rig.ops, scale);
     Doubles x = widen(c.x);
@@ -226,11 +100,11 @@ TEST_P(PackedHeadLoss, loss_and_gradients_are_those_of_the_reference) {
   }
 }
 
-TEST_P(PackedHeadLoss, bits_do_not_depend_on_threads) {
+TEST_P(HeadLoss, bits_do_not_depend_on_threads) {
   const Case original({1100, 24, 300}, 196);
   expect_same_bits_for_any_thread_count([&](Operators& ops) {
     Case c = original;
-    PackedCase packed(c, GetParam());
+    TypedCase packed(c, GetParam());
     const double loss = packed.run(ops, 0.125);
     Floats loss_bits(2);
     std::memcpy(loss_bits.data(), &loss, sizeof(loss));
@@ -238,11 +112,11 @@ TEST_P(PackedHeadLoss, bits_do_not_depend_on_threads) {
   });
 }
 
-TEST_P(PackedHeadLoss, a_vocabulary_above_a_chunk_s_limit_takes_several_chunks) {
+TEST_P(HeadLoss, a_vocabulary_above_a_chunk_s_limit_takes_several_chunks) {
   // The gradients of the logits of all 300 tokens would exceed 64 MiB.
   Rig rig;
   Case c({300, 4, 150000}, 197);
-  PackedCase packed(c, GetParam());
+  TypedCase packed(c, GetParam());
   const double loss = packed.run(*rig.ops, 1.0);
   const Reference expected = reference(c.sizes, widen(c.x), widen(c.w), c.targets);
   EXPECT_NEAR(loss, expected.loss, 1e-6 * expected.loss);
@@ -259,16 +133,38 @@ TEST_P(PackedHeadLoss, a_vocabulary_above_a_chunk_s_limit_takes_several_chunks) 
   }
 }
 
-TEST_P(PackedHeadLoss, not_a_number_reaches_the_loss) {
+TEST_P(HeadLoss, weight_gradient_adds_to_what_is_there) {
+  Rig rig;
+  Case c({200, 12, 40}, 140);
+  Case again = c;
+  TypedCase(c, GetParam()).run(*rig.ops, 1.0);
+  std::fill(again.dw.begin(), again.dw.end(), 2.0f);
+  TypedCase(again, GetParam()).run(*rig.ops, 1.0);
+  expect_added(Floats(c.dw.size(), 2.0f), c.dw, again.dw);
+}
+
+TEST_P(HeadLoss, not_a_number_reaches_the_loss) {
   Rig rig;
   Case c({130, 8, 20}, 198);
   c.x[129 * 8] = NAN;
-  PackedCase packed(c, GetParam());
+  TypedCase packed(c, GetParam());
   const Packed weight(*rig.ops, {c.weights(c.w)}, GetParam());
   EXPECT_TRUE(std::isnan(rig->head_loss(packed.x(), weight.weight(), view(c.targets))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, PackedHeadLoss, ::testing::Values(DataType::Float32, DataType::BFloat16),
+TEST(HeadLossDeathTest, target_outside_the_vocabulary_stops_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Case c({4, 4, 10}, 180);
+  c.targets[2] = 10;
+  EXPECT_DEATH(
+      {
+        Rig rig(1);
+        TypedCase(c, DataType::Float32).run(*rig.ops, 1.0);
+      },
+      "target 10 at 2, vocabulary of 10");
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, HeadLoss, ::testing::Values(DataType::Float32, DataType::BFloat16),
                          [](const auto& instance) {
                            return instance.param == DataType::BFloat16 ? "bfloat16" : "float32";
                          });

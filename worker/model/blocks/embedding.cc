@@ -1,5 +1,7 @@
 #include "worker/model/blocks/embedding.h"
 
+#include <algorithm>
+
 namespace penstock::worker {
 
 EmbeddingItem::Saved::Saved(const plan::JobSpec& job, Layout& layout)
@@ -12,7 +14,11 @@ EmbeddingItem::EmbeddingItem(const plan::JobSpec& job, const ParameterStore& par
 Status EmbeddingItem::forward(const ItemCall& call, kernels::TensorView output) {
   const kernels::TensorView tokens = saved_.tokens.in(call.slot);
   const std::span<int32_t> inputs(tokens.i32(), static_cast<size_t>(tokens.elements()));
-  PENSTOCK_RETURN_IF_ERROR(source_->microbatch(call.step, call.microbatch, inputs, {}));
+  if (call.warm_up) {
+    std::fill(inputs.begin(), inputs.end(), 0);
+  } else {
+    PENSTOCK_RETURN_IF_ERROR(source_->microbatch(call.step, call.microbatch, inputs, {}));
+  }
   call.operators.embedding(tokens, table_.weight, output);
   return ok_status();
 }

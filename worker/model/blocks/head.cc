@@ -1,5 +1,9 @@
 #include "worker/model/blocks/head.h"
 
+#include <algorithm>
+
+#include "worker/model/activation_type.h"
+
 namespace penstock::worker {
 
 using kernels::DataType;
@@ -7,10 +11,9 @@ using kernels::TensorView;
 
 HeadItem::Saved::Saved(const plan::JobSpec& job, Layout& layout) {
   const int64_t tokens = job.tokens_per_microbatch();
-  x = layout.place(DataType::Float32, {tokens, job.model.hidden_size});
+  x = layout.place(activation_type(job), {tokens, job.model.hidden_size});
   inverse_rms = layout.place(DataType::Float32, {tokens});
-  targets = layout.place(DataType::Int32, {tokens});
-  log_sum_exp = layout.place(DataType::Float32, {tokens});
+  normed_gradient = layout.place(activation_type(job), {tokens, job.model.hidden_size});
 }
 
 HeadItem::HeadItem(const plan::JobSpec& job, const ParameterStore& parameters, TokenSource& source,
@@ -28,30 +31,39 @@ void HeadItem::begin_step() {
 }
 
 Status HeadItem::forward(const ItemCall& call, TensorView) {
-  if (targets_ == 0) {
-    PENSTOCK_ASSIGN_OR_RETURN(targets_, source_->target_count(call.step));
-  }
-  const TensorView targets = saved_.targets.in(call.slot);
-  const std::span<int32_t> tokens(targets.i32(), static_cast<size_t>(targets.elements()));
-  PENSTOCK_RETURN_IF_ERROR(source_->microbatch(call.step, call.microbatch, {}, tokens));
-
+  PENSTOCK_RETURN_IF_ERROR(read_targets(call));
   const TensorView normed = call.workspace.normed;
   call.operators.rms_norm(saved_.x.in(call.slot), norm_.weight, epsilon_, normed,
                           saved_.inverse_rms.in(call.slot));
-  const double loss =
-      call.operators.head_loss(normed, weight_.weight, targets, saved_.log_sum_exp.in(call.slot));
-  return loss_.record(call.microbatch, loss);
+  const double loss = loss_of(call, normed);
+  return call.warm_up ? ok_status() : loss_.record(call.microbatch, loss);
+}
+
+double HeadItem::loss_of(const ItemCall& call, TensorView normed) const {
+  const kernels::PackedWeight& weight = weight_.packed.weight;
+  const TensorView targets = call.workspace.targets;
+  if (call.evaluation) return call.operators.head_loss(normed, weight, targets);
+  return call.operators.head_loss_and_gradients(normed, weight, targets, 1.0 / static_cast<double>(targets_),
+                                                saved_.normed_gradient.in(call.slot), weight_.gradient);
+}
+
+Status HeadItem::read_targets(const ItemCall& call) {
+  const TensorView targets = call.workspace.targets;
+  const std::span<int32_t> tokens(targets.i32(), static_cast<size_t>(targets.elements()));
+  if (call.warm_up) {
+    targets_ = targets.elements();
+    std::fill(tokens.begin(), tokens.end(), 0);
+    return ok_status();
+  }
+  if (targets_ == 0) {
+    PENSTOCK_ASSIGN_OR_RETURN(targets_, source_->target_count(call.step));
+  }
+  return source_->microbatch(call.step, call.microbatch, {}, tokens);
 }
 
 void HeadItem::backward(const ItemCall& call, TensorView, TensorView input_gradient) {
-  const Workspace& space = call.workspace;
-  const TensorView x = saved_.x.in(call.slot);
-  call.operators.rms_norm(x, norm_.weight, epsilon_, space.normed, space.inverse_rms);
-  call.operators.head_loss_backward(space.normed, weight_.weight, saved_.targets.in(call.slot),
-                                    saved_.log_sum_exp.in(call.slot), 1.0 / static_cast<double>(targets_),
-                                    space.normed_gradient, weight_.gradient);
-  call.operators.rms_norm_backward(x, norm_.weight, saved_.inverse_rms.in(call.slot), space.normed_gradient,
-                                   input_gradient, norm_.gradient);
+  call.operators.rms_norm_backward(saved_.x.in(call.slot), norm_.weight, saved_.inverse_rms.in(call.slot),
+                                   saved_.normed_gradient.in(call.slot), input_gradient, norm_.gradient);
 }
 
 }  // namespace penstock::worker

@@ -1,11 +1,12 @@
 // The head: final norm, LM head and the token-mean cross-entropy.
 //
-// Saved, in this order (T tokens, H hidden):
-//   x            [T, H]  f32
-//   inverse_rms  [T]     f32
-//   targets      [T]     i32
-//   log_sum_exp  [T]     f32
-// The loss is the mean over the targets of the whole step, so the backward scales by 1 / their number, which is
+// Saved, in this order (T tokens, H hidden, a the activations' type):
+//   x                [T, H]  a
+//   inverse_rms      [T]     f32
+//   normed_gradient  [T, H]  a    of the final norm's output
+// The logits exist for some tokens at a time, and only once: the forward takes the loss from them, and with it their
+// gradient, the weight's and that of the norm's output. The backward has the norm left. So the head's weight
+// gradient adds up in the order of the forwards, which is that of the microbatches. The loss is the mean over the targets of the whole step, so gradients are scaled by 1 / their number, which is
 // known before the first one, and microbatches simply add up. Tokens without a target count for nothing.
 #pragma once
 
@@ -36,8 +37,11 @@ class HeadItem final : public ModelItem {
  private:
   struct Saved {
     Saved(const plan::JobSpec& job, Layout& layout);
-    Place x, inverse_rms, targets, log_sum_exp;
+    Place x, inverse_rms, normed_gradient;
   };
+  Status read_targets(const ItemCall& call);
+  double loss_of(const ItemCall& call, kernels::TensorView normed) const;
+
   Saved saved_;
   const Parameter& norm_;
   const Parameter& weight_;

@@ -1,31 +1,31 @@
 #include "worker/model/blocks/transformer_block.h"
 
+#include <array>
 #include <string>
+
+#include "worker/model/activation_type.h"
 
 namespace penstock::worker {
 
 using kernels::DataType;
 using kernels::Operators;
 using kernels::TensorView;
-using enum kernels::Operators::Accumulate;
 using Branch = DropoutPlace::Branch;
 
 TransformerBlock::Saved::Saved(const plan::JobSpec& job, Layout& layout) {
   const plan::ModelSpec& model = job.model;
+  const DataType type = activation_type(job);
   const int64_t tokens = job.tokens_per_microbatch();
   const int64_t query_width = model.num_attention_heads * model.head_size();
   const int64_t key_value_width = model.num_key_value_heads * model.head_size();
-  x = layout.place(DataType::Float32, {tokens, model.hidden_size});
+  x = layout.place(type, {tokens, model.hidden_size});
   inverse_rms_1 = layout.place(DataType::Float32, {tokens});
-  query = layout.place(DataType::Float32, {tokens, query_width});
-  key = layout.place(DataType::Float32, {tokens, key_value_width});
-  value = layout.place(DataType::Float32, {tokens, key_value_width});
-  attended = layout.place(DataType::Float32, {tokens, query_width});
+  projected = layout.place(type, {tokens, query_width + 2 * key_value_width});
+  attended = layout.place(type, {tokens, query_width});
   log_sum_exp = layout.place(DataType::Float32, {tokens * model.num_attention_heads});
-  h = layout.place(DataType::Float32, {tokens, model.hidden_size});
+  h = layout.place(type, {tokens, model.hidden_size});
   inverse_rms_2 = layout.place(DataType::Float32, {tokens});
-  gate = layout.place(DataType::Float32, {tokens, model.intermediate_size});
-  up = layout.place(DataType::Float32, {tokens, model.intermediate_size});
+  gate_up = layout.place(type, {tokens, 2 * model.intermediate_size});
 }
 
 namespace {
@@ -75,63 +75,88 @@ Status TransformerBlock::forward(const ItemCall& call, TensorView output) {
 void TransformerBlock::attention_forward(const ItemCall& call) {
   Operators& ops = call.operators;
   const TensorView x = saved_.x.in(call.slot);
-  const TensorView query = saved_.query.in(call.slot);
-  const TensorView key = saved_.key.in(call.slot);
-  const TensorView value = saved_.value.in(call.slot);
   const TensorView attended = saved_.attended.in(call.slot);
-  const TensorView h = saved_.h.in(call.slot);
   const TensorView normed = call.workspace.normed;
 
   ops.rms_norm(x, weights_.attention_norm.weight, model_.rms_norm_eps, normed,
                saved_.inverse_rms_1.in(call.slot));
-  ops.linear(normed, weights_.query.weight, query);
-  ops.linear(normed, weights_.key.weight, key);
-  ops.linear(normed, weights_.value.weight, value);
-  if (!model_.qk_norm) rotate(call, {query, key});
-  const QueryAndKey heads = attention_inputs(call);
-  ops.attention(shape_, heads.query, heads.key, value, attended, saved_.log_sum_exp.in(call.slot),
+  ops.linear(normed, weights_.query.packed.weight, saved_.projected.in(call.slot));
+  if (!model_.qk_norm) rotate(call, heads_of(saved_.projected.in(call.slot)));
+  const Heads heads = attention_inputs(call);
+  ops.attention(shape_, heads.query, heads.key, heads.value, attended, saved_.log_sum_exp.in(call.slot),
                 call.document_starts);
-  ops.linear(attended, weights_.attention_output.weight, h);
-  drop(call, Branch::Attention, h);
-  ops.add(x, h, h);
+  add_branch(call, Branch::Attention, {attended, weights_.attention_output, x, saved_.h.in(call.slot)});
 }
 
-void TransformerBlock::rotate(const ItemCall& call, const QueryAndKey& heads) const {
+void TransformerBlock::feed_forward_forward(const ItemCall& call, TensorView output) {
+  Operators& ops = call.operators;
+  const TensorView h = saved_.h.in(call.slot);
+  const TensorView normed = call.workspace.normed;
+  const TensorView activated = call.workspace.activated;
+
+  ops.rms_norm(h, weights_.feed_forward_norm.weight, model_.rms_norm_eps, normed,
+               saved_.inverse_rms_2.in(call.slot));
+  const TensorView gate_up = saved_.gate_up.in(call.slot);
+  ops.linear(normed, weights_.gate.packed.weight, gate_up);
+  ops.swiglu(gate_of(gate_up), up_of(gate_up), activated);
+  add_branch(call, Branch::FeedForward, {activated, weights_.down, h, output});
+}
+
+// output = residual + drop(x weight^T). Without dropout in one product, rounded once.
+void TransformerBlock::add_branch(const ItemCall& call, Branch branch, const BranchEnd& end) const {
+  Operators& ops = call.operators;
+  if (model_.hidden_dropout == 0) {
+    return ops.linear(end.x, end.weight.packed.weight, end.output, end.residual);
+  }
+  ops.linear(end.x, end.weight.packed.weight, end.output);
+  ops.dropout(end.output, model_.hidden_dropout, mask_key(call, branch), end.output);
+  ops.add(end.residual, end.output, end.output);
+}
+
+// Query, key and value are the columns of one matrix, one after another; gate and up those of another.
+TransformerBlock::Heads TransformerBlock::heads_of(TensorView projected) const {
+  const int64_t query = shape_.query_heads * shape_.head_size;
+  const int64_t key = shape_.key_value_heads * shape_.head_size;
+  return {projected.columns(0, query), projected.columns(query, key), projected.columns(query + key, key)};
+}
+TensorView TransformerBlock::gate_of(TensorView gate_up) const {
+  return gate_up.columns(0, model_.intermediate_size);
+}
+TensorView TransformerBlock::up_of(TensorView gate_up) const {
+  return gate_up.columns(model_.intermediate_size, model_.intermediate_size);
+}
+
+void TransformerBlock::rotate(const ItemCall& call, const Heads& heads) const {
   call.operators.rope(heads.query, sequence_length_, model_.head_size(), model_.rope_theta);
   call.operators.rope(heads.key, sequence_length_, model_.head_size(), model_.rope_theta);
 }
 
 // What the forward has saved, or made of it in the workspace.
-TransformerBlock::QueryAndKey TransformerBlock::attention_inputs(const ItemCall& call) const {
-  const TensorView query = saved_.query.in(call.slot);
-  const TensorView key = saved_.key.in(call.slot);
-  if (!model_.qk_norm) return {query, key};
+TransformerBlock::Heads TransformerBlock::attention_inputs(const ItemCall& call) const {
+  const Heads saved = heads_of(saved_.projected.in(call.slot));
+  if (!model_.qk_norm) return saved;
   const Workspace& space = call.workspace;
-  call.operators.rms_norm(per_head(query), weights_.query_norm->weight, model_.rms_norm_eps,
-                          per_head(space.query), space.query_inverse_rms);
-  call.operators.rms_norm(per_head(key), weights_.key_norm->weight, model_.rms_norm_eps, per_head(space.key),
+  call.operators.rms_norm(saved.query, weights_.query_norm->weight, model_.rms_norm_eps, space.query,
+                          space.query_inverse_rms);
+  call.operators.rms_norm(saved.key, weights_.key_norm->weight, model_.rms_norm_eps, space.key,
                           space.key_inverse_rms);
-  rotate(call, {space.query, space.key});
-  return {space.query, space.key};
+  const Heads normed{space.query, space.key, saved.value};
+  rotate(call, normed);
+  return normed;
 }
 
-// From the gradients of the rotated heads' norms, in place of what attention_inputs has made, to those of the
-// projections.
-TransformerBlock::QueryAndKey TransformerBlock::norm_heads_backward(const ItemCall& call) {
+// In place: from the gradients of the rotated heads to those of the projections.
+void TransformerBlock::heads_backward(const ItemCall& call, const Heads& gradients) const {
+  Operators& ops = call.operators;
   const Workspace& space = call.workspace;
-  if (!model_.qk_norm) return {space.query_gradient, space.key_gradient};
-  call.operators.rms_norm_backward(per_head(saved_.query.in(call.slot)), weights_.query_norm->weight,
-                                   space.query_inverse_rms, per_head(space.query_gradient),
-                                   per_head(space.query), weights_.query_norm->gradient);
-  call.operators.rms_norm_backward(per_head(saved_.key.in(call.slot)), weights_.key_norm->weight,
-                                   space.key_inverse_rms, per_head(space.key_gradient), per_head(space.key),
-                                   weights_.key_norm->gradient);
-  return {space.query, space.key};
-}
-
-// [T, heads * D] as [T * heads, D].
-TensorView TransformerBlock::per_head(TensorView tensor) const {
-  return {tensor.data(), tensor.type(), {tensor.elements() / model_.head_size(), model_.head_size()}};
+  ops.rope_backward(gradients.query, sequence_length_, model_.head_size(), model_.rope_theta);
+  ops.rope_backward(gradients.key, sequence_length_, model_.head_size(), model_.rope_theta);
+  if (!model_.qk_norm) return;
+  const Heads saved = heads_of(saved_.projected.in(call.slot));
+  ops.rms_norm_backward(saved.query, weights_.query_norm->weight, space.query_inverse_rms, gradients.query,
+                        gradients.query, weights_.query_norm->gradient);
+  ops.rms_norm_backward(saved.key, weights_.key_norm->weight, space.key_inverse_rms, gradients.key,
+                        gradients.key, weights_.key_norm->gradient);
 }
 
 uint64_t TransformerBlock::mask_key(const ItemCall& call, Branch branch) const {
@@ -140,11 +165,6 @@ uint64_t TransformerBlock::mask_key(const ItemCall& call, Branch branch) const {
                       .microbatch = call.microbatch.value,
                       .layer = layer_.value,
                       .branch = branch});
-}
-
-void TransformerBlock::drop(const ItemCall& call, Branch branch, TensorView tensor) const {
-  if (model_.hidden_dropout == 0) return;
-  call.operators.dropout(tensor, model_.hidden_dropout, mask_key(call, branch), tensor);
 }
 
 // Of what the branch adds to the residual, from that of the residual: in workspace.normed_gradient, which a branch
@@ -156,24 +176,6 @@ TensorView TransformerBlock::drop_gradient(const ItemCall& call, Branch branch, 
   return dropped;
 }
 
-void TransformerBlock::feed_forward_forward(const ItemCall& call, TensorView output) {
-  Operators& ops = call.operators;
-  const TensorView h = saved_.h.in(call.slot);
-  const TensorView gate = saved_.gate.in(call.slot);
-  const TensorView up = saved_.up.in(call.slot);
-  const TensorView normed = call.workspace.normed;
-  const TensorView activated = call.workspace.activated;
-
-  ops.rms_norm(h, weights_.feed_forward_norm.weight, model_.rms_norm_eps, normed,
-               saved_.inverse_rms_2.in(call.slot));
-  ops.linear(normed, weights_.gate.weight, gate);
-  ops.linear(normed, weights_.up.weight, up);
-  ops.swiglu(gate, up, activated);
-  ops.linear(activated, weights_.down.weight, output);
-  drop(call, Branch::FeedForward, output);
-  ops.add(h, output, output);
-}
-
 void TransformerBlock::backward(const ItemCall& call, TensorView output_gradient, TensorView input_gradient) {
   feed_forward_backward(call, output_gradient);
   attention_backward(call, input_gradient);
@@ -183,57 +185,46 @@ void TransformerBlock::backward(const ItemCall& call, TensorView output_gradient
 void TransformerBlock::feed_forward_backward(const ItemCall& call, TensorView output_gradient) {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
-  const TensorView h = saved_.h.in(call.slot);
-  const TensorView gate = saved_.gate.in(call.slot);
-  const TensorView up = saved_.up.in(call.slot);
+  const TensorView gate_up = saved_.gate_up.in(call.slot);
+  const TensorView gate_up_gradient = space.gate_up_gradient;
 
   const TensorView down_gradient = drop_gradient(call, Branch::FeedForward, output_gradient);
-  ops.swiglu(gate, up, space.activated);
-  ops.linear_weight_gradient(down_gradient, space.activated, weights_.down.gradient);
-  ops.linear_input_gradient(down_gradient, weights_.down.weight, space.activated_gradient, No);
-  const TensorView gate_gradient = space.activated;  // its product is spent
-  ops.swiglu_backward(gate, up, space.activated_gradient, gate_gradient, space.up_gradient);
-
-  ops.rms_norm(h, weights_.feed_forward_norm.weight, model_.rms_norm_eps, space.normed, space.inverse_rms);
-  ops.linear_weight_gradient(gate_gradient, space.normed, weights_.gate.gradient);
-  ops.linear_weight_gradient(space.up_gradient, space.normed, weights_.up.gradient);
-  ops.linear_input_gradient(gate_gradient, weights_.gate.weight, space.normed_gradient, No);
-  ops.linear_input_gradient(space.up_gradient, weights_.up.weight, space.normed_gradient, Yes);
-  ops.rms_norm_backward(h, weights_.feed_forward_norm.weight, saved_.inverse_rms_2.in(call.slot),
-                        space.normed_gradient, space.residual_gradient, weights_.feed_forward_norm.gradient);
-  ops.add(output_gradient, space.residual_gradient, space.residual_gradient);
+  ops.linear_input_gradient(down_gradient, weights_.down.packed.weight, space.activated_gradient);
+  ops.swiglu_backward(gate_of(gate_up), up_of(gate_up), space.activated_gradient, gate_of(gate_up_gradient),
+                      up_of(gate_up_gradient), space.activated);
+  ops.linear_weight_gradient(down_gradient, space.activated, {&weights_.down.gradient, 1});
+  ops.linear_input_gradient(gate_up_gradient, weights_.gate.packed.weight, space.normed_gradient);
+  ops.rms_norm_backward(saved_.h.in(call.slot), weights_.feed_forward_norm.weight,
+                        saved_.inverse_rms_2.in(call.slot), space.normed_gradient, space.residual_gradient,
+                        weights_.feed_forward_norm.gradient, output_gradient, space.normed);
+  ops.linear_weight_gradient(gate_up_gradient, space.normed,
+                             std::array{weights_.gate.gradient, weights_.up.gradient});
 }
 
 // From workspace.residual_gradient to the gradient of x.
 void TransformerBlock::attention_backward(const ItemCall& call, TensorView input_gradient) {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
-  const TensorView x = saved_.x.in(call.slot);
   const TensorView attended = saved_.attended.in(call.slot);
+  const TensorView projected_gradient = space.projected_gradient;
+  const Heads gradients = heads_of(projected_gradient);
 
-  const TensorView projected_gradient = drop_gradient(call, Branch::Attention, space.residual_gradient);
-  ops.linear_weight_gradient(projected_gradient, attended, weights_.attention_output.gradient);
-  ops.linear_input_gradient(projected_gradient, weights_.attention_output.weight, space.attended_gradient,
-                            No);
-  const QueryAndKey heads = attention_inputs(call);
-  ops.attention_backward(shape_, heads.query, heads.key, saved_.value.in(call.slot), attended,
-                         saved_.log_sum_exp.in(call.slot), space.attended_gradient, space.query_gradient,
-                         space.key_gradient, space.value_gradient, call.document_starts);
-  ops.rope_backward(space.query_gradient, sequence_length_, model_.head_size(), model_.rope_theta);
-  ops.rope_backward(space.key_gradient, sequence_length_, model_.head_size(), model_.rope_theta);
-
-  const auto [query_gradient, key_gradient] = norm_heads_backward(call);
-
-  ops.rms_norm(x, weights_.attention_norm.weight, model_.rms_norm_eps, space.normed, space.inverse_rms);
-  ops.linear_weight_gradient(query_gradient, space.normed, weights_.query.gradient);
-  ops.linear_weight_gradient(key_gradient, space.normed, weights_.key.gradient);
-  ops.linear_weight_gradient(space.value_gradient, space.normed, weights_.value.gradient);
-  ops.linear_input_gradient(query_gradient, weights_.query.weight, space.normed_gradient, No);
-  ops.linear_input_gradient(key_gradient, weights_.key.weight, space.normed_gradient, Yes);
-  ops.linear_input_gradient(space.value_gradient, weights_.value.weight, space.normed_gradient, Yes);
-  ops.rms_norm_backward(x, weights_.attention_norm.weight, saved_.inverse_rms_1.in(call.slot),
-                        space.normed_gradient, input_gradient, weights_.attention_norm.gradient);
-  ops.add(space.residual_gradient, input_gradient, input_gradient);
+  const TensorView branch_gradient = drop_gradient(call, Branch::Attention, space.residual_gradient);
+  ops.linear_weight_gradient(branch_gradient, attended, {&weights_.attention_output.gradient, 1});
+  ops.linear_input_gradient(branch_gradient, weights_.attention_output.packed.weight,
+                            space.attended_gradient);
+  const Heads heads = attention_inputs(call);
+  ops.attention_backward(shape_, heads.query, heads.key, heads.value, attended,
+                         saved_.log_sum_exp.in(call.slot), space.attended_gradient, gradients.query,
+                         gradients.key, gradients.value, call.document_starts);
+  heads_backward(call, gradients);
+  ops.linear_input_gradient(projected_gradient, weights_.query.packed.weight, space.normed_gradient);
+  ops.rms_norm_backward(saved_.x.in(call.slot), weights_.attention_norm.weight,
+                        saved_.inverse_rms_1.in(call.slot), space.normed_gradient, input_gradient,
+                        weights_.attention_norm.gradient, space.residual_gradient, space.normed);
+  ops.linear_weight_gradient(
+      projected_gradient, space.normed,
+      std::array{weights_.query.gradient, weights_.key.gradient, weights_.value.gradient});
 }
 
 }  // namespace penstock::worker

@@ -3,20 +3,18 @@
 // With qk_norm every head of q and k is RMS-normed before RoPE, with one weight for all heads (Qwen3). drop is
 // the hidden dropout, nothing where its probability is 0.
 //
-// Saved, in this order (T tokens, H hidden, I intermediate, Hq and Hkv heads of D, all f32):
-//   x              [T, H]
-//   inverse_rms_1  [T]
-//   query          [T, Hq * D]    after RoPE; with qk_norm before its norm
-//   key            [T, Hkv * D]   as the query
-//   value          [T, Hkv * D]
-//   attended       [T, Hq * D]
-//   log_sum_exp    [T * Hq]
-//   h              [T, H]
-//   inverse_rms_2  [T]
-//   gate           [T, I]
-//   up             [T, I]
+// Saved, in this order (T tokens, H hidden, I intermediate, Hq and Hkv heads of D, a the activations' type):
+//   x              [T, H]                  a
+//   inverse_rms_1  [T]                     f32
+//   projected      [T, (Hq + 2 Hkv) * D]   a    query, key, value; after RoPE, with qk_norm before their norms
+//   attended       [T, Hq * D]             a
+//   log_sum_exp    [T * Hq]                f32
+//   h              [T, H]                  a
+//   inverse_rms_2  [T]                     f32
+//   gate_up        [T, 2 I]                a
 // The norms' outputs, normed queries and keys, dropout masks and the SwiGLU product cost one cheap pass each and
-// are computed again in the backward.
+// are computed again in the backward. x, h and their gradients are rounded to a, each once: h and the output are
+// rounded where the residual has been added.
 #pragma once
 
 #include "plan/spec/job_spec.h"
@@ -42,7 +40,7 @@ class TransformerBlock final : public ModelItem {
  private:
   struct Saved {
     Saved(const plan::JobSpec& job, Layout& layout);
-    Place x, inverse_rms_1, query, key, value, attended, log_sum_exp, h, inverse_rms_2, gate, up;
+    Place x, inverse_rms_1, projected, attended, log_sum_exp, h, inverse_rms_2, gate_up;
   };
   struct Weights {
     Weights(const plan::ModelSpec& model, LayerIndex layer, const ParameterStore& parameters);
@@ -50,8 +48,14 @@ class TransformerBlock final : public ModelItem {
     const Parameter &feed_forward_norm, &gate, &up, &down;
     const Parameter *query_norm = nullptr, *key_norm = nullptr;  // with qk_norm
   };
-  struct QueryAndKey {
-    kernels::TensorView query, key;
+  struct Heads {
+    kernels::TensorView query, key, value;
+  };
+  // The last product of a branch and what it ends in.
+  struct BranchEnd {
+    kernels::TensorView x;
+    const Parameter& weight;
+    kernels::TensorView residual, output;
   };
 
   void attention_forward(const ItemCall& call);
@@ -59,12 +63,14 @@ class TransformerBlock final : public ModelItem {
   void feed_forward_backward(const ItemCall& call, kernels::TensorView output_gradient);
   void attention_backward(const ItemCall& call, kernels::TensorView input_gradient);
 
-  void rotate(const ItemCall& call, const QueryAndKey& heads) const;
-  QueryAndKey attention_inputs(const ItemCall& call) const;
-  QueryAndKey norm_heads_backward(const ItemCall& call);
-  kernels::TensorView per_head(kernels::TensorView tensor) const;
+  void add_branch(const ItemCall& call, DropoutPlace::Branch branch, const BranchEnd& end) const;
+  Heads heads_of(kernels::TensorView projected) const;
+  kernels::TensorView gate_of(kernels::TensorView gate_up) const;
+  kernels::TensorView up_of(kernels::TensorView gate_up) const;
+  void rotate(const ItemCall& call, const Heads& heads) const;
+  Heads attention_inputs(const ItemCall& call) const;
+  void heads_backward(const ItemCall& call, const Heads& gradients) const;
   uint64_t mask_key(const ItemCall& call, DropoutPlace::Branch branch) const;
-  void drop(const ItemCall& call, DropoutPlace::Branch branch, kernels::TensorView tensor) const;
   kernels::TensorView drop_gradient(const ItemCall& call, DropoutPlace::Branch branch,
                                     kernels::TensorView gradient) const;
 

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "kernels/device/compute_threads.h"
 #include "kernels/ops/operators.h"
+#include "worker/model/activation_type.h"
 #include "worker/model/model_stage.h"
 
 namespace penstock::worker {
@@ -49,7 +50,10 @@ class SequentialRun {
   kernels::Operators& operators() { return *operators_; }
   double loss_sum() const { return stages_.back()->stage->loss_sum(); }
   // What the stage passed on in the last forward: [tokens, hidden].
-  std::span<const float> activation(size_t stage) const { return stages_[stage]->activation; }
+  std::span<const float> activation(size_t stage) const {
+    const kernels::TensorView view = stages_[stage]->activation_view;
+    return {view.f32(), static_cast<size_t>(view.elements())};
+  }
 
   // Every parameter of the model, in model order.
   std::vector<Parameter> parameters() const {
@@ -64,6 +68,7 @@ class SequentialRun {
     step_ = StepIndex(step);
     for (const auto& each : stages_) {
       each->parameters.zero_gradients(*operators_);
+      each->parameters.pack(*operators_);  // a test may have written weights
       each->stage->begin_step(step_);
     }
   }
@@ -116,10 +121,9 @@ class SequentialRun {
   struct StageState {
     ParameterStore parameters;
     kernels::Slab activations;
-    std::vector<float> activation;  // what the stage passes on
-    std::vector<float> gradient;    // what it passes back
-    kernels::TensorView activation_view;
-    kernels::TensorView gradient_view;
+    kernels::Slab boundary;
+    kernels::TensorView activation_view;  // what the stage passes on
+    kernels::TensorView gradient_view;    // what it passes back
     std::unique_ptr<ModelStage> stage;
   };
 
@@ -138,22 +142,21 @@ class SequentialRun {
 
   void add_stage(const std::vector<plan::Item>& items) {
     const int64_t slab_bytes = ModelStage::slot_bytes(job_, items) * job_.microbatches();
-    const int64_t boundary = job_.tokens_per_microbatch() * job_.model.hidden_size;
-    auto state =
-        std::unique_ptr<StageState>(new StageState{ParameterStore::create(job_.model, items).value(),
-                                                   kernels::Slab::allocate(slab_bytes, "activations").value(),
-                                                   std::vector<float>(static_cast<size_t>(boundary)),
-                                                   std::vector<float>(static_cast<size_t>(boundary)),
-                                                   {},
-                                                   {},
-                                                   nullptr});
-    const auto view = [&](std::vector<float>& memory) {
-      return kernels::TensorView(memory.data(), kernels::DataType::Float32,
-                                 {job_.tokens_per_microbatch(), job_.model.hidden_size});
-    };
-    state->activation_view = view(state->activation);
-    state->gradient_view = view(state->gradient);
+    const kernels::DataType type = activation_type(job_);
+    const int64_t tokens = job_.tokens_per_microbatch();
+    const int64_t boundary_bytes = tokens * job_.model.hidden_size * kernels::size_bytes(type);
+    auto state = std::unique_ptr<StageState>(
+        new StageState{ParameterStore::create(job_.model, items, type).value(),
+                       kernels::Slab::allocate(slab_bytes, "activations").value(),
+                       kernels::Slab::allocate(2 * boundary_bytes, "boundary").value(),
+                       {},
+                       {},
+                       nullptr});
+    const kernels::TensorView both(state->boundary.view().data, type, {2 * tokens, job_.model.hidden_size});
+    state->activation_view = both.rows(0, tokens);
+    state->gradient_view = both.rows(tokens, tokens);
     state->parameters.initialise(job_.model, job_.train.seed);
+    state->parameters.pack(*operators_);
     state->stage = std::make_unique<ModelStage>(
         StageIndex(static_cast<int64_t>(stages_.size())), items,
         StageEnvironment{job_, *operators_, state->parameters, workspace_, &tokens_},
