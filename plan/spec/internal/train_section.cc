@@ -91,7 +91,7 @@ void read_train(Section section, TrainSpec& train, Problems& problems) {
   section.integer("steps", train.steps, {1, 10'000'000}, Need::Required);
   section.integer("global_batch_size", train.global_batch_size, {1, 1 << 20}, Need::Required);
   section.integer("microbatch_size", train.microbatch_size, {1, 1 << 20}, Need::Required);
-  section.choice("dtype", train.dtype, Names{"float32"}, Names{"bfloat16", "mxfp8"});
+  section.choice("dtype", train.dtype, Names{"float32", "bfloat16"}, Names{"mxfp8"});
   section.integer("seed", train.seed, {});
   read_optimizer(section.section("optimizer"), train.optimizer, problems);
   read_lr_schedule(section.section("lr_schedule"), train.steps, train.lr_schedule, problems);
