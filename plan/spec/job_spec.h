@@ -20,6 +20,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "plan/schedule/action.h"
 
 namespace penstock::plan {
 
@@ -50,7 +51,7 @@ struct DataSpec {
   std::string tokenizer = "bytes";    // of text: bytes; of files of tokens: none
   std::string token_type = "uint16";  // of raw .bin files: uint16 | uint32
   int64_t sequence_length = 0;
-  int64_t epochs = 1;  // passes over the data, each in an order of its own; 0: without end
+  int64_t epochs = 1;            // passes over the data, each in an order of its own; 0: without end
   int64_t end_of_document = -1;  // token behind each document, inside of which attention stays; -1: none
 };
 
@@ -106,6 +107,8 @@ struct ParallelSpec {
   int pipeline = 1;         // P
   int stages_per_rank = 1;  // V
   std::string schedule = "1f1b";
+  // Of a schedule "file:PATH": what every rank runs, in order, forwards and full backwards; schedule_source.h.
+  std::vector<std::vector<Action>> program;
   Split split;  // resolved: `auto`, `layers:` and baselines become this
 };
 
@@ -143,7 +146,7 @@ struct JobSpec {
 // "line N: field: expected ..., found ...; did you mean X?".
 // A section that is designed but not built yet is refused as such, by key. Text over kLargestJobFileBytes
 // (limits.h) is refused.
-// The schedule must be one that plan::generate knows and that takes this stages_per_rank.
+// The schedule must be one that plan::generate knows and that takes this stages_per_rank, or a file's with its program.
 StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
 
 // "line 14: parallel.schedule", for a problem that is found after parsing; only the field where it has no

@@ -331,9 +331,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"schedule: interleaved-1f1b", "schedule: zb-v",
                 "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
                 "interleaved-1f1b, looped-bfs, 1f1b-v, found zb-v, which splits backwards into I and W"},
-        Refusal{"schedule: interleaved-1f1b", "schedule: file:mine.json",
-                "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-                "interleaved-1f1b, looped-bfs, 1f1b-v, found file:mine.json"},
         Refusal{"recompute: none", "recompute: full",
                 "line 35: recompute: not built yet; expected none, found full"},
         Refusal{"recompute: none", "recompute: [1, 2]",

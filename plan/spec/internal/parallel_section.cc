@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/text.h"
 #include "plan/schedule/families.h"
 #include "plan/schedule/limits.h"
@@ -10,6 +12,81 @@ namespace penstock::plan {
 namespace {
 
 using Names = std::vector<std::string>;
+
+constexpr std::string_view kFilePrefix = "file:";
+
+// An action of rank `rank`, or nothing and a problem.
+std::optional<Action> read_action(const std::string& text, size_t rank, const YamlNode& node,
+                                  const ParallelSpec& parallel, Problems& problems) {
+  const std::string field = fmt::format("parallel.schedule.program[{}]", rank);
+  const StatusOr<Action> action = parse_action(text);
+  if (!action.ok()) {
+    problems.add(node.line, field, message(action.status()));
+    return std::nullopt;
+  }
+  const ActionKind kind = action->work.kind;
+  if (action->overlapped || (kind != ActionKind::Forward && kind != ActionKind::Backward)) {
+    problems.not_built_yet(node.line, field,
+                           fmt::format("expected F and B, which workers run, found {}", to_string(*action)));
+    return std::nullopt;
+  }
+  if (action->work.stage.value >= parallel.pipeline * parallel.stages_per_rank) {
+    problems.expected(node.line, field,
+                      fmt::format("a stage below {} x {}", parallel.pipeline, parallel.stages_per_rank),
+                      to_string(*action));
+    return std::nullopt;
+  }
+  return *action;
+}
+
+// A text a rank: "0F0 0F1 0B0 0B1". The first problem of a rank ends its reading.
+void read_program(const YamlNode& list, ParallelSpec& parallel, Problems& problems) {
+  const std::string field = "parallel.schedule.program";
+  const auto ranks = static_cast<size_t>(parallel.pipeline);
+  if (!list.is(YamlNode::Kind::List) || list.items.size() != ranks) {
+    return problems.expected(list.line, field, fmt::format("a list of {} texts, one a rank", ranks),
+                             list.shown());
+  }
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const YamlNode& node = list.items[rank];
+    if (!node.is(YamlNode::Kind::Scalar)) {
+      problems.expected(node.line, fmt::format("{}[{}]", field, rank), "a text such as \"0F0 0B0\"",
+                        node.shown());
+      continue;
+    }
+    std::vector<Action>& actions = parallel.program.emplace_back();
+    for (const std::string& text : split_on(node.text, ' ')) {
+      const std::optional<Action> action = read_action(text, rank, node, parallel, problems);
+      if (!action) break;
+      actions.push_back(*action);
+    }
+  }
+}
+
+// A name, or {file: PATH, program: [...]} as whoever submits writes it.
+void read_schedule(Section& section, ParallelSpec& parallel, bool stages_read, Problems& problems) {
+  const YamlNode::Entry* entry = section.entry("schedule");
+  if (entry == nullptr || !entry->value.is(YamlNode::Kind::Map)) {
+    section.text("schedule", parallel.schedule);
+    return;
+  }
+  Section file = section.section("schedule");
+  std::string path;
+  file.text("file", path, Need::Required);
+  const YamlNode::Entry* program = file.entry("program", Need::Required);
+  file.finish();
+  parallel.schedule = std::string(kFilePrefix) + path;
+  if (program != nullptr && stages_read) read_program(program->value, parallel, problems);
+}
+
+// A file has no family to ask; whoever plans the job verifies its program.
+void check_file(const Section& section, const ParallelSpec& parallel, size_t problems_before,
+                Problems& problems) {
+  if (!parallel.program.empty() || problems.count() != problems_before) return;
+  problems.expected(section.line_of("schedule"), "parallel.schedule",
+                    "the file's program beside its name, as `penstock submit` writes it",
+                    shown_value(parallel.schedule));
+}
 
 void check_schedule(const Section& section, const ParallelSpec& parallel, bool stages_read,
                     Problems& problems) {
@@ -30,7 +107,7 @@ void check_schedule(const Section& section, const ParallelSpec& parallel, bool s
   const Names names = trainable_schedule_names();
   const std::string expectation = alternatives(names);
   const std::string found = shown_value(parallel.schedule);
-  if (known != Known::Unknown || found.starts_with("file:")) {
+  if (known != Known::Unknown) {
     return problems.not_built_yet(line, "parallel.schedule",
                                   fmt::format("expected {}, found {}{}", expectation, found,
                                               obstacle.empty() ? "" : ", which " + obstacle));
@@ -52,7 +129,7 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   section.integer("pipeline", parallel.pipeline, {1, 4096});
   section.integer("stages_per_rank", parallel.stages_per_rank, {1, limits::kStagesPerRank});
   const bool stages_read = problems.count() == before;
-  section.text("schedule", parallel.schedule);
+  read_schedule(section, parallel, stages_read, problems);
   for (const char* key : {"expert", "data"}) section.only(key, 1, {1, 65536});
   read_p2p(section.section("p2p"));
   section.only("optimizer_step", "barrier", Names{"overlapped", "local", "deferred"});
@@ -61,7 +138,11 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   const YamlNode::Entry* split = section.entry("split");
   section.finish();
 
-  check_schedule(section, parallel, stages_read, problems);
+  if (parallel.schedule.starts_with(kFilePrefix)) {
+    check_file(section, parallel, before, problems);
+  } else {
+    check_schedule(section, parallel, stages_read, problems);
+  }
   if (!stages_read || model.num_hidden_layers == 0) return;
   const int stages = parallel.pipeline * parallel.stages_per_rank;
   const int64_t items = model.num_hidden_layers + 2;
