@@ -73,7 +73,7 @@ penstock_program(penstock-prepare client/prepare/main USES base base/token_files
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
-penstock_room(tests/fuzz USES base base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
+penstock_room(tests/fuzz USES base base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
 # tests/programs: the verifier and the lowering against a separate checker, on damaged programs of all families.
 penstock_room(tests/programs USES base plan/schedule plan/verification plan/simulation)
 # tests/speed: benchmarks of several rooms together.
