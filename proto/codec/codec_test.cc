@@ -56,6 +56,7 @@ Assignment assignment() {
   assignment.program = program();
   assignment.first_step = 50;
   assignment.rank_hosts = {"host-a", "host-b"};
+  assignment.weights = {"/state/jobs/a/weights", ".attempt-1-2-3"};
   return assignment;
 }
 
@@ -97,6 +98,8 @@ TEST(Wire, an_assignment_survives_the_wire) {
   EXPECT_EQ(decoded->split, assignment().split);
   EXPECT_EQ(decoded->first_step, 50);
   EXPECT_THAT(decoded->rank_hosts, ElementsAre("host-a", "host-b"));
+  EXPECT_EQ(decoded->weights.directory, "/state/jobs/a/weights");
+  EXPECT_EQ(decoded->weights.marker, ".attempt-1-2-3");
   EXPECT_EQ(decoded->program.instructions, program().instructions);
   ASSERT_THAT(decoded->program.links, SizeIs(1));
   EXPECT_EQ(decoded->program.links[0].digest, 0xfedcba9876543210);
@@ -114,6 +117,25 @@ TEST(Wire, a_step_report_survives_the_wire_bit_for_bit) {
   StepReport without_loss = step_report();
   without_loss.loss.reset();
   EXPECT_FALSE(from_proto(to_proto(without_loss))->loss.has_value());
+  EXPECT_FALSE(decoded->validation_loss.has_value());
+  StepReport validated = step_report();
+  validated.validation_loss = 0.1 + 0.2;
+  EXPECT_EQ(from_proto(to_proto(validated))->validation_loss, 0.1 + 0.2);
+}
+
+TEST(Wire, an_assignment_may_bring_a_program_for_validation) {
+  EXPECT_FALSE(from_proto(to_proto(assignment()))->validation.has_value());
+  Assignment validated = assignment();
+  validated.validation = validated.program;
+  validated.validation->forward_only = true;
+  const StatusOr<Assignment> decoded = from_proto(to_proto(validated));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_TRUE(decoded->validation.has_value());
+  EXPECT_TRUE(decoded->validation->forward_only);
+  EXPECT_EQ(decoded->validation->instructions, program().instructions);
+  v1::Assign broken = to_proto(validated);
+  broken.mutable_validation()->set_ranks(0);
+  EXPECT_THAT(refusal(from_proto(broken)), HasSubstr("Assign.validation"));
 }
 
 TEST(Wire, a_loss_that_is_no_number_is_reported_and_not_refused) {
@@ -155,6 +177,11 @@ TEST(Wire, an_assignment_that_contradicts_itself_is_refused) {
             "Assign.split: expected 2 (the program's stages), found 1");
   EXPECT_EQ(refused([](auto& m) { m.mutable_rank_hosts()->RemoveLast(); }),
             "Assign.rank_hosts: expected 2 (the program's ranks), found 1");
+  EXPECT_EQ(refused([](auto& m) { m.set_weights_directory("state"); }),
+            "Assign.weights_directory: expected an absolute path, found \"state\"");
+  EXPECT_EQ(refused([](auto& m) { m.set_weights_marker("../x"); }),
+            "Assign.weights_marker: expected the name of a file, found \"../x\"");
+  EXPECT_THAT(refused([](auto& m) { m.set_weights_marker(""); }), HasSubstr("Assign.weights_marker"));
   EXPECT_EQ(refused([](auto& m) { m.mutable_split(1)->set_items(0, "haed"); }),
             "Assign.split[1]: item: expected embedding, head or the number of a block, found \"haed\"");
   EXPECT_THAT(refused([](auto& m) { m.set_spec_yaml(std::string(kLargestSpecBytes + 1, 'x')); }),

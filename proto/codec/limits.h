@@ -16,7 +16,8 @@ constexpr size_t kLargestMessageBytes = 256u << 20;
 constexpr size_t kLargestSpecBytes = plan::kLargestJobFileBytes;
 constexpr size_t kLargestBrokerValueBytes = 64u << 10;
 
-constexpr size_t kLongestName = 255;          // names, host ids, addresses, principals
+constexpr size_t kLongestName = 255;  // names, host ids, addresses, principals
+constexpr size_t kLongestPath = 4096;
 constexpr size_t kLongestReason = 16u << 10;  // reasons and error messages
 constexpr size_t kLongestLogLine = 4096;
 constexpr size_t kMostLogLines = 1024;  // in one batch

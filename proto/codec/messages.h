@@ -50,6 +50,7 @@ struct StepReport {
   RankIndex rank;
   int64_t step = 0;
   std::optional<double> loss;
+  std::optional<double> validation_loss{};
   double wall_seconds = 0;
   double cpu_seconds = 0;
   double wait_seconds = 0;
@@ -109,6 +110,12 @@ struct Registration {
   std::string data_address;
 };
 
+// Where the final weights of a job go. "": nowhere.
+struct WeightsPlace {
+  std::string directory;
+  std::string marker;
+};
+
 struct Assignment {
   AttemptKey attempt;
   RankIndex rank;
@@ -116,8 +123,10 @@ struct Assignment {
   std::string spec_yaml;
   plan::Split split;
   plan::RankProgram program;
+  std::optional<plan::RankProgram> validation{};  // forward-only
   int64_t first_step = 0;
   std::vector<std::string> rank_hosts;
+  WeightsPlace weights{};
 };
 
 struct ExecutorAssignment {

@@ -163,8 +163,11 @@ v1::Assign to_proto(const Assignment& assignment) {
     for (const plan::Item& item : items) stage.add_items(plan::to_string(item));
   }
   *message.mutable_program() = to_proto(assignment.program);
+  if (assignment.validation) *message.mutable_validation() = to_proto(*assignment.validation);
   message.set_first_step(assignment.first_step);
   for (const std::string& host : assignment.rank_hosts) message.add_rank_hosts(host);
+  message.set_weights_directory(assignment.weights.directory);
+  message.set_weights_marker(assignment.weights.marker);
   return message;
 }
 
@@ -182,6 +185,11 @@ StatusOr<Assignment> from_proto(const v1::Assign& message) {
     checks.nested("program", program.status());
     if (program.ok()) assignment.program = *std::move(program);
   }
+  if (checks.ok() && message.has_validation()) {
+    StatusOr<plan::RankProgram> validation = from_proto(message.validation());
+    checks.nested("validation", validation.status());
+    if (validation.ok()) assignment.validation = *std::move(validation);
+  }
   checks.equal("program.rank", assignment.program.rank.value, assignment.rank.value, "the rank assigned");
   checks.equal("split", message.split_size(), assignment.program.stages, "the program's stages");
   assignment.first_step = checks.range("first_step", message.first_step(), 0, kAny);
@@ -190,6 +198,13 @@ StatusOr<Assignment> from_proto(const v1::Assign& message) {
     checks.name("rank_hosts", message.rank_hosts(i));
     assignment.rank_hosts.push_back(message.rank_hosts(i));
   }
+  checks.size("weights_directory", assignment.weights.directory = message.weights_directory(), kLongestPath);
+  const bool written = !assignment.weights.directory.empty();
+  checks.name("weights_marker", assignment.weights.marker = message.weights_marker(), !written);
+  checks.require(!written || assignment.weights.directory.front() == '/', "weights_directory",
+                 "an absolute path", "\"" + utf8_cleaned(assignment.weights.directory, 64) + "\"");
+  checks.require(assignment.weights.marker.find('/') == std::string::npos, "weights_marker",
+                 "the name of a file", "\"" + utf8_cleaned(assignment.weights.marker, 64) + "\"");
   if (!checks.ok()) return checks.status();
   return assignment;
 }
@@ -200,6 +215,7 @@ v1::StepReport to_proto(const StepReport& report) {
   message.set_rank(report.rank.value);
   message.set_step(report.step);
   if (report.loss) message.set_loss(*report.loss);
+  if (report.validation_loss) message.set_validation_loss(*report.validation_loss);
   message.set_wall_seconds(report.wall_seconds);
   message.set_cpu_seconds(report.cpu_seconds);
   message.set_wait_seconds(report.wait_seconds);
@@ -229,6 +245,7 @@ StatusOr<StepReport> from_proto(const v1::StepReport& message) {
   report.rank = decode_rank(message, checks);
   report.step = checks.range("step", message.step(), 0, kAny);
   if (message.has_loss()) report.loss = message.loss();
+  if (message.has_validation_loss()) report.validation_loss = message.validation_loss();
   checks.seconds("wall_seconds", report.wall_seconds = message.wall_seconds());
   checks.seconds("cpu_seconds", report.cpu_seconds = message.cpu_seconds());
   checks.seconds("wait_seconds", report.wait_seconds = message.wait_seconds());

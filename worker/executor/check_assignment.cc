@@ -1,5 +1,7 @@
 #include "worker/executor/check_assignment.h"
 
+#include <algorithm>
+
 #include "plan/verification/verify.h"
 
 namespace penstock::worker {
@@ -28,31 +30,65 @@ Status check_split(const plan::Split& expected, const plan::Split& found) {
   return ok_status();
 }
 
+Status check_program(const char* what, const plan::JobSpec& job, const Assignment& assignment,
+                     const plan::RankProgram& program, int64_t microbatches) {
+  const auto of_program = [&](const char* count) { return fmt::format("{} of the {}", count, what); };
+  PENSTOCK_RETURN_IF_ERROR(expect_equal(of_program("ranks").c_str(), job.ranks(), program.ranks));
+  PENSTOCK_RETURN_IF_ERROR(expect_equal(of_program("stages").c_str(), job.stages(), program.stages));
+  PENSTOCK_RETURN_IF_ERROR(
+      expect_equal(of_program("microbatches").c_str(), microbatches, program.microbatches));
+  if (program.rank != assignment.rank) {
+    return invalid_argument("assignment: rank {} was given the {} of rank {}", assignment.rank.value, what,
+                            program.rank.value);
+  }
+  const plan::Verdict verdict = plan::verify(program);
+  if (verdict.valid()) return ok_status();
+  return invalid_argument("assignment: the {} of rank {} is refused: {}", what, program.rank.value,
+                          verdict.violations.front().to_string());
+}
+
+// The pass runs on the slots of the training: the same stages, and no more slots than it has.
+Status check_validation(const plan::JobSpec& job, const Assignment& assignment) {
+  const bool wanted = job.validation.every > 0;
+  if (wanted != assignment.validation.has_value()) {
+    return invalid_argument("assignment: the job {} validation, and {} program for it has come",
+                            wanted ? "has" : "has no", assignment.validation ? "a" : "no");
+  }
+  if (!wanted) return ok_status();
+  const plan::RankProgram& program = *assignment.validation;
+  PENSTOCK_RETURN_IF_ERROR(
+      check_program("validation program", job, assignment, program, job.validation.microbatches));
+  if (!program.forward_only) return invalid_argument("assignment: the validation program has backwards");
+  const auto fits = [&](const plan::StageBuffers& buffers) {
+    return std::any_of(assignment.program.buffers.begin(), assignment.program.buffers.end(),
+                       [&](const plan::StageBuffers& training) {
+                         return training.stage == buffers.stage &&
+                                buffers.activation_slots <= training.activation_slots;
+                       });
+  };
+  for (const plan::StageBuffers& buffers : program.buffers) {
+    if (fits(buffers)) continue;
+    return invalid_argument(
+        "assignment: validation takes {} activation slots of stage {}; training has fewer",
+        buffers.activation_slots, buffers.stage.value);
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 StatusOr<plan::JobSpec> check_assignment(const Assignment& assignment) {
   PENSTOCK_ASSIGN_OR_RETURN(plan::JobSpec job, plan::parse_job_spec(assignment.spec_yaml));
   const plan::RankProgram& program = assignment.program;
   PENSTOCK_RETURN_IF_ERROR(check_split(job.parallel.split, assignment.split));
-  PENSTOCK_RETURN_IF_ERROR(expect_equal("ranks of the program", job.ranks(), program.ranks));
-  PENSTOCK_RETURN_IF_ERROR(expect_equal("stages of the program", job.stages(), program.stages));
-  PENSTOCK_RETURN_IF_ERROR(
-      expect_equal("microbatches of the program", job.microbatches(), program.microbatches));
-  if (program.rank != assignment.rank) {
-    return invalid_argument("assignment: rank {} was given the program of rank {}", assignment.rank.value,
-                            program.rank.value);
-  }
+  PENSTOCK_RETURN_IF_ERROR(check_program("program", job, assignment, program, job.microbatches()));
   if (program.forward_only) return invalid_argument("assignment: a forward-only program does not train");
   const int64_t steps = job.train.steps - assignment.first_step;
   if (assignment.first_step < 0 || steps < 0 || steps % program.updates != 0) {
     return invalid_argument("assignment: steps {} to {} with a program of {} updates", assignment.first_step,
                             job.train.steps, program.updates);
   }
-  const plan::Verdict verdict = plan::verify(program);
-  if (!verdict.valid()) {
-    return invalid_argument("assignment: the program of rank {} is refused: {}", program.rank.value,
-                            verdict.violations.front().to_string());
-  }
+  PENSTOCK_RETURN_IF_ERROR(check_validation(job, assignment));
   return job;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "plan/schedule/families.h"
+#include "plan/schedule/forward_only.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/parameters.h"
 #include "worker/executor/check_assignment.h"
@@ -55,6 +56,8 @@ struct Variant {
   int steps = 6;
   std::string split = "auto";
   std::string extra{};  // lines added to the job file
+  std::string model{};  // keys added to its model
+  int microbatch_size = 2;
 
   friend void PrintTo(const Variant& variant, std::ostream* out) {
     *out << variant.schedule << " P=" << variant.ranks << " V=" << variant.stages_per_rank
@@ -65,15 +68,16 @@ struct Variant {
 std::string job_file(const Variant& variant) {
   return fmt::format(R"(name: tiny
 model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_heads: 4, num_key_value_heads: 2,
-         intermediate_size: 48, max_position_embeddings: 32, rope_theta: 10000, rms_norm_eps: 1e-5}}
+         intermediate_size: 48, max_position_embeddings: 32, rope_theta: 10000, rms_norm_eps: 1e-5{}}}
 data: {{source: {}, tokenizer: bytes, sequence_length: 16}}
-train: {{steps: {}, global_batch_size: 8, microbatch_size: 2, dtype: float32, seed: {},
+train: {{steps: {}, global_batch_size: 8, microbatch_size: {}, dtype: float32, seed: {},
          optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: 1.0}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
 parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}}}
 device: {{kind: cpu, threads: {}}}
 {})",
-                     text_file(), variant.steps, variant.seed, variant.ranks, variant.stages_per_rank,
-                     variant.schedule, variant.split, variant.threads, variant.extra);
+                     variant.model, text_file(), variant.steps, variant.microbatch_size, variant.seed,
+                     variant.ranks, variant.stages_per_rank, variant.schedule, variant.split, variant.threads,
+                     variant.extra);
 }
 
 std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
@@ -84,6 +88,11 @@ std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
           {variant.schedule, variant.ranks, static_cast<int>(job.microbatches()), variant.stages_per_rank})
           .value();
   const plan::LoweredProgram lowered = plan::lower(program).value();
+  std::optional<plan::LoweredProgram> validation;
+  if (job.validation.every > 0) {
+    const auto microbatches = static_cast<int>(job.validation.microbatches);
+    validation = plan::lower(plan::forward_only(program, microbatches)).value();
+  }
   std::vector<ExecutorAssignment> assignments;
   for (const plan::RankProgram& of_rank : lowered.ranks) {
     Assignment assignment{.attempt = {"tiny", 1, 7},
@@ -94,6 +103,9 @@ std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
                           .program = of_rank,
                           .first_step = 0,
                           .rank_hosts = std::vector<std::string>(variant.ranks, "here")};
+    if (validation) {
+      assignment.validation = validation->ranks[static_cast<size_t>(of_rank.rank.value)];
+    }
     assignments.push_back({std::move(assignment), "127.0.0.1", "worker"});
   }
   return assignments;
@@ -102,6 +114,7 @@ std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
 // What a run leaves behind: to be the same, bit for bit, however it was cut.
 struct Result {
   std::vector<double> losses;
+  std::vector<std::pair<int64_t, double>> validation;  // after which step
   std::vector<double> gradient_norms;
   std::map<int, std::array<uint8_t, 16>> digests;  // by parameter
   bool operator==(const Result&) const = default;
@@ -119,6 +132,7 @@ Result result_of(const std::vector<ExecutorOutcome>& outcomes) {
     }
     for (const StepReport& report : outcome.steps) {
       if (report.loss) result.losses.push_back(*report.loss);
+      if (report.validation_loss) result.validation.emplace_back(report.step, *report.validation_loss);
     }
     if (!result.gradient_norms.empty()) {
       for (size_t i = 0; i < outcome.steps.size(); ++i) {
@@ -173,6 +187,63 @@ INSTANTIATE_TEST_SUITE_P(
       for (char& c : name) c = c == '-' ? '_' : c;
       return name;
     });
+
+// Everything that a model may say, at once, in batches that do not divide, and validated as it trains.
+Variant everything() {
+  Variant variant;
+  variant.model = ", tie_word_embeddings: true, qk_norm: true, head_dim: 10, hidden_dropout: 0.1";
+  variant.microbatch_size = 3;
+  variant.extra = fmt::format("validation: {{source: {}, every: 4, microbatches: 2}}\n", text_file());
+  return variant;
+}
+
+class EverythingOverCuts : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(EverythingOverCuts, same_bits_as_on_one_rank_and_as_without_validation) {
+  static const Result expected = train(everything());
+  EXPECT_EQ(expected.validation.size(), 2u);  // after step 3, and after the last
+  EXPECT_EQ(expected.validation.front().first, 3);
+  EXPECT_EQ(expected.validation.back().first, 5);
+  Variant variant = everything();
+  variant.schedule = GetParam().schedule;
+  variant.ranks = GetParam().ranks;
+  variant.stages_per_rank = GetParam().stages_per_rank;
+  variant.threads = GetParam().threads;
+  variant.split = GetParam().split;
+  EXPECT_EQ(train(variant), expected);
+
+  variant.extra = "";
+  Result unvalidated = train(variant);
+  EXPECT_TRUE(unvalidated.validation.empty());
+  unvalidated.validation = expected.validation;
+  EXPECT_EQ(unvalidated, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cuts, EverythingOverCuts,
+    ::testing::Values(Variant{.schedule = "1f1b", .ranks = 2},
+                      Variant{.schedule = "gpipe", .ranks = 4, .threads = 2},
+                      Variant{
+                          .schedule = "1f1b", .ranks = 2, .split = "[[embedding], [0, 1, 2, 3, 4, 5, head]]"},
+                      Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2}));
+
+TEST(Executor, validation_program_that_does_not_fit_the_job_is_refused) {
+  const auto refused = [](auto change) {
+    Assignment assignment = assignments_of(everything()).front().assignment;
+    change(assignment);
+    return message(check_assignment(assignment).status());
+  };
+  EXPECT_EQ(refused([](Assignment&) {}), "");
+  EXPECT_NE(
+      refused([](Assignment& a) { a.validation.reset(); }).find("the job has validation, and no program"),
+      std::string::npos);
+  EXPECT_NE(refused([](Assignment& a) { a.validation = a.program; }).find("microbatches of the validation"),
+            std::string::npos);
+  EXPECT_NE(refused([](Assignment& a) {
+              a.validation = plan::lower(plan::generate({"naive", 1, 2, 1}).value())->ranks[0];
+            }).find("has backwards"),
+            std::string::npos);
+}
 
 TEST(Executor, another_seed_is_another_run) {
   const Result other = train({.seed = 2});
@@ -271,8 +342,8 @@ TEST(Executor, ranks_whose_hosts_hold_different_text_refuse_each_other) {
     EXPECT_FALSE(outcomes[reader].ready.has_value());
     const std::string& reason = outcomes[reader].failed->reason;
     // The slower of the two may learn it from the other.
-    EXPECT_TRUE(reason.find("rank 0 and rank 2 read different text") != std::string::npos ||
-                reason.find("rank 2 and rank 0 read different text") != std::string::npos)
+    EXPECT_TRUE(reason.find("rank 0 and rank 2 read different data") != std::string::npos ||
+                reason.find("rank 2 and rank 0 read different data") != std::string::npos)
         << reason;
     EXPECT_NE(reason.find("executor_test.txt of"), std::string::npos) << reason;
   }

@@ -2,7 +2,14 @@
 
 #include <algorithm>
 
+#include "worker/checkpoint/weights.h"
+
 namespace penstock::worker {
+
+int64_t boundary_tensor_bytes(const plan::JobSpec& job) {
+  return job.tokens_per_microbatch() * job.model.hidden_size *
+         kernels::size_bytes(kernels::DataType::Float32);
+}
 
 RankModel::RankModel(const plan::JobSpec& job)
     : threads_(job.device.threads), operators_(kernels::make_cpu_operators(threads_)) {}
@@ -17,7 +24,7 @@ StatusOr<std::unique_ptr<RankModel>> RankModel::create(const plan::JobSpec& job,
 
 Status RankModel::open_data(const plan::JobSpec& job, const plan::RankProgram& program) {
   const bool needed = std::any_of(program.buffers.begin(), program.buffers.end(), [&](const auto& buffers) {
-    return ModelStage::reads_tokens(job.parallel.split[buffers.stage.value]);
+    return ModelStage::reads_tokens(job, job.parallel.split[buffers.stage.value]);
   });
   if (!needed) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(tokens_, TokenSource::open(job));
@@ -33,7 +40,11 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
     items.insert(items.end(), of_stage.begin(), of_stage.end());
   }
   PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items));
-  parameters_->initialise(job.model, job.train.seed, threads_);
+  if (job.model.from.empty()) {
+    parameters_->initialise(job.model, job.train.seed, threads_);
+  } else {
+    PENSTOCK_RETURN_IF_ERROR(load_weights(job.model.from, job.model, *parameters_));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
   for (const plan::StageBuffers& buffers : program.buffers) {
@@ -54,13 +65,24 @@ StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
                                                        buffers.activation_slots, buffers.stage.value)));
   memory.pool = std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes,
                                                  memory.slab.view());
-  const StageEnvironment environment{.job = job,
-                                     .operators = *operators_,
-                                     .parameters = *parameters_,
-                                     .workspace = *workspace_,
-                                     .tokens = tokens_ ? &*tokens_ : nullptr};
-  memory.stage = std::make_unique<ModelStage>(buffers.stage, items, environment, memory.slab.view());
+  memory.stage = std::make_unique<ModelStage>(
+      buffers.stage, items, environment(job, tokens_ ? &*tokens_ : nullptr), memory.slab.view());
   return memory;
+}
+
+StageEnvironment RankModel::environment(const plan::JobSpec& job, TokenSource* tokens) const {
+  return {.job = job,
+          .operators = *operators_,
+          .parameters = *parameters_,
+          .workspace = *workspace_,
+          .tokens = tokens};
+}
+
+StatusOr<kernels::SlabView> RankModel::activations(StageIndex stage) const {
+  for (const StageMemory& memory : stages_) {
+    if (memory.stage->index() == stage) return memory.slab.view();
+  }
+  return not_found("stage {} is not of this rank", stage.value);
 }
 
 std::vector<Stage*> RankModel::stages() const {

@@ -26,10 +26,13 @@
 
 namespace penstock::worker {
 
+// Bytes of one tensor that passes between two stages.
+int64_t boundary_tensor_bytes(const plan::JobSpec& job);
+
 class RankModel {
  public:
-  // `job` outlives it; job.parallel.split names the items of program's stages. Errors: those of the data, and
-  // ResourceExhausted with what the memory was for.
+  // `job` outlives it; job.parallel.split names the items of program's stages. Errors: those of the data and of the
+  // weights that the job starts from, and ResourceExhausted with what the memory was for.
   static StatusOr<std::unique_ptr<RankModel>> create(const plan::JobSpec& job,
                                                      const plan::RankProgram& program);
 
@@ -38,6 +41,11 @@ class RankModel {
   const ParameterStore& parameters() const { return *parameters_; }
   // Of the data that it reads; null when it reads none.
   const DataFingerprint* data() const { return data_ ? &*data_ : nullptr; }
+  kernels::Operators& operators() { return *operators_; }
+  // For stages beside those of the training, over the same weights. `job` and `tokens` outlive them.
+  StageEnvironment environment(const plan::JobSpec& job, TokenSource* tokens) const;
+  // All activation slots of one of the rank's stages. NotFound: it is another rank's.
+  StatusOr<kernels::SlabView> activations(StageIndex stage) const;
   AdamW& optimizer() { return *optimizer_; }
   void zero_gradients() { parameters_->zero_gradients(*operators_); }
 

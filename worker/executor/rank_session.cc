@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "kernels/ops/operators.h"
 #include "plan/spec/parameters.h"
+#include "worker/checkpoint/weights.h"
 #include "worker/executor/check_assignment.h"
 #include "worker/executor/data_handshake.h"
 #include "worker/executor/link_handshake.h"
@@ -40,11 +41,15 @@ Status RankSession::prepare() {
   PENSTOCK_ASSIGN_OR_RETURN(job_, check_assignment(assignment_));
   if (job_.device.threads == 0) job_.device.threads = executor_assignment_.threads;
   const plan::RankProgram& program = assignment_.program;
-  PENSTOCK_ASSIGN_OR_RETURN(model_, RankModel::create(job_, program));
-  const int64_t tensor_bytes =
-      job_.tokens_per_microbatch() * job_.model.hidden_size * kernels::size_bytes(kernels::DataType::Float32);
-  PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, tensor_bytes));
+  PENSTOCK_RETURN_IF_ERROR(on_host(check_weights_place()));
+  StatusOr<std::unique_ptr<RankModel>> model = RankModel::create(job_, program);
+  if (!model.ok()) return on_host(model.status());
+  model_ = *std::move(model);
+  PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, boundary_tensor_bytes(job_)));
   links_ = std::make_unique<LinkBuffers>(std::move(links));
+  if (assignment_.validation) {
+    PENSTOCK_ASSIGN_OR_RETURN(validation_, ValidationRun::create(job_, *assignment_.validation, *model_));
+  }
   account_memory();
   PENSTOCK_RETURN_IF_ERROR(check_memory_budget());
 
@@ -77,11 +82,23 @@ Status RankSession::connect() {
                     .bind_address = executor_assignment_.bind_address};
   PENSTOCK_RETURN_IF_ERROR(endpoint_->open(group, environment_.rendezvous, kOpenTimeout));
   PENSTOCK_RETURN_IF_ERROR(compare_link_digests(*endpoint_, program));
+  if (validation_) PENSTOCK_RETURN_IF_ERROR(compare_link_digests(*endpoint_, *assignment_.validation));
   PENSTOCK_RETURN_IF_ERROR(compare_data(*endpoint_, assignment_.rank, program.ranks, model_->data()));
   const auto parameters = static_cast<int64_t>(plan::model_parameters(job_.model).size());
   PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(*endpoint_, assignment_.rank, program.ranks,
                                                       model_->parameters().parameters(), parameters));
-  return ok_status();
+  PENSTOCK_RETURN_IF_ERROR(meet_tied_peer());
+  return validation_ ? validation_->connect(*endpoint_, environment_.clock) : ok_status();
+}
+
+// The owner's weight goes out once before the first step: where weights are read from a folder, the copy is no
+// parameter of its rank.
+Status RankSession::meet_tied_peer() {
+  if (!job_.model.tie_word_embeddings) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(tied_,
+                            TiedWeights::create(*endpoint_, assignment_.rank, assignment_.program.ranks,
+                                                model_->parameters(), model_->operators()));
+  return tied_->share_weight();
 }
 
 Status RankSession::train() {
@@ -96,8 +113,28 @@ Status RankSession::train() {
   return ok_status();
 }
 
+// Folders may be there on one host and not on another: the reason says where it looked.
+Status RankSession::on_host(const Status& status) const {
+  const auto rank = static_cast<size_t>(assignment_.rank.value);
+  if (rank >= assignment_.rank_hosts.size()) return status;
+  return with_context(status, "on host " + assignment_.rank_hosts[rank]);
+}
+
+Status RankSession::check_weights_place() const {
+  if (assignment_.weights.directory.empty()) return ok_status();
+  return worker::check_weights_place(assignment_.weights, assignment_.rank);
+}
+
+Status RankSession::write_weights() const {
+  if (assignment_.weights.directory.empty()) return ok_status();
+  return with_context(on_host(worker::write_weights(assignment_.weights, assignment_.rank,
+                                                    assignment_.program.ranks, model_->parameters())),
+                      "final weights");
+}
+
 Status RankSession::finish() {
   PENSTOCK_RETURN_IF_ERROR(endpoint_->drain());
+  PENSTOCK_RETURN_IF_ERROR(write_weights());
   RankFinished finished{.attempt = assignment_.attempt, .rank = assignment_.rank, .digests = {}};
   for (const WeightDigest& digest : model_->parameters().digests()) {
     finished.digests.push_back({.parameter = digest.parameter, .digest = digest.digest});
@@ -112,13 +149,28 @@ Status RankSession::reduce_gradients(StepIndex, StageIndex) {
 }
 
 Status RankSession::optimizer_step(StepIndex step) {
+  const auto waiting = [&](auto&& exchange) {
+    const TimePoint start = environment_.clock.now();
+    auto result = exchange();
+    recorder_->add_wait(environment_.clock.now() - start);
+    return result;
+  };
+  if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
   const std::vector<SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
-  const TimePoint start = environment_.clock.now();
-  PENSTOCK_ASSIGN_OR_RETURN(const double norm, norm_->compute(squared_norms));
-  recorder_->add_wait(environment_.clock.now() - start);
+  PENSTOCK_ASSIGN_OR_RETURN(const double norm, waiting([&] { return norm_->compute(squared_norms); }));
   PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, norm));
+  if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->share_weight(); }));
   model_->zero_gradients();
   return report_step(step, norm);
+}
+
+// Between two steps: every slot is free, and the next step's times begin afterwards.
+Status RankSession::validate(StepIndex step) {
+  report_.validation_loss.reset();
+  if (!validation_ || !validates_after(job_, step)) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(report_.validation_loss, validation_->run());
+  recorder_->begin(environment_.clock.now(), model_->cpu_time());
+  return ok_status();
 }
 
 Status RankSession::report_step(StepIndex step, double gradient_norm) {
@@ -127,7 +179,7 @@ Status RankSession::report_step(StepIndex step, double gradient_norm) {
   report_.step = step.value;
   report_.gradient_norm = gradient_norm;
   for (const Stage* stage : model_->stages()) {
-    if (stage->has_loss()) report_.loss = stage->loss_sum() / static_cast<double>(job_.tokens_per_step());
+    if (stage->has_loss()) report_.loss = stage->loss_sum() / static_cast<double>(stage->loss_targets());
   }
   recorder_->end(environment_.clock.now(), model_->cpu_time(), report_);
   const std::vector<ActivationPool*> pools = model_->pools();
@@ -135,6 +187,7 @@ Status RankSession::report_step(StepIndex step, double gradient_norm) {
     report_.stages[i].activation_slots = pools[i]->capacity();
     report_.stages[i].activation_slots_peak = pools[i]->held_peak();
   }
+  PENSTOCK_RETURN_IF_ERROR(validate(step));
   return environment_.report(report_);
 }
 
@@ -145,7 +198,7 @@ void RankSession::account_memory() {
                     {"gradients", model_->gradient_bytes()},
                     {"optimizer", model_->optimizer_bytes()},
                     {"activations", model_->activation_bytes()},
-                    {"boundary", links_->bytes()}};
+                    {"boundary", links_->bytes() + (validation_ ? validation_->boundary_bytes() : 0)}};
 }
 
 Status RankSession::check_memory_budget() const {

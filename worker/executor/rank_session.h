@@ -1,8 +1,9 @@
 // One rank of one attempt, from its assignment to its end.
 //
 //     prepare   check the assignment, allocate, connect, compare links and data with the peers; then RankReady
-//     train     steps first_step .. steps - 1, a StepReport each
-//     finish    drain with the peers, then RankFinished with the digests of its parameters
+//     train     steps first_step .. steps - 1, a StepReport each, with the validation loss where a pass followed
+//     finish    drain with the peers, write its part of the final weights, then RankFinished with the digests of its
+//               parameters
 //
 // Errors carry the instruction where there is one; step() tells the step. Thread: one; abort from any.
 #pragma once
@@ -19,6 +20,8 @@
 #include "worker/executor/interpreter.h"
 #include "worker/executor/link_buffers.h"
 #include "worker/executor/rank_model.h"
+#include "worker/executor/tied_weights.h"
+#include "worker/executor/validation_run.h"
 #include "worker/telemetry/step_recorder.h"
 #include "worker/transport/endpoint.h"
 
@@ -49,6 +52,9 @@ class RankSession final : public StepActions {
   Status prepare();
   Status connect();
   Status check_memory_budget() const;
+  Status check_weights_place() const;
+  Status write_weights() const;
+  Status on_host(const Status& status) const;
   Status train();
   Status finish();
 
@@ -57,7 +63,9 @@ class RankSession final : public StepActions {
   Status optimizer_step(StepIndex step) override;
 
   void account_memory();
+  Status meet_tied_peer();
   Status report_step(StepIndex step, double gradient_norm);
+  Status validate(StepIndex step);
 
   ExecutorAssignment executor_assignment_;
   const Assignment& assignment_;
@@ -66,6 +74,8 @@ class RankSession final : public StepActions {
   std::unique_ptr<RankModel> model_;
   std::unique_ptr<LinkBuffers> links_;
   std::unique_ptr<GlobalNorm> norm_;
+  std::unique_ptr<TiedWeights> tied_;          // with tied embeddings
+  std::unique_ptr<ValidationRun> validation_;  // with validation
   std::unique_ptr<StepRecorder> recorder_;
   std::unique_ptr<Endpoint> endpoint_;  // ends before the memory above, into which it may still write
   std::unique_ptr<Interpreter> interpreter_;
