@@ -237,8 +237,9 @@ TEST(Simulate, messages_of_a_link_follow_one_another) {
   costs.bandwidth = {.bytes = 5, .ticks = 2};
   costs.message_bytes = {10};
   const auto starts = [&] {
+    const Simulation played = play(program, costs);
     std::vector<Ticks> of_rank_1;
-    for (const TimedAction& timed : play(program, costs).ranks[1].actions) of_rank_1.push_back(timed.start);
+    for (const TimedAction& timed : played.ranks[1].actions) of_rank_1.push_back(timed.start);
     of_rank_1.resize(3);
     return of_rank_1;
   };
