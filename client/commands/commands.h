@@ -116,6 +116,33 @@ struct VerifyOptions {
 };
 int verify(const VerifyOptions& options);
 
+// A checkpoint: a Hugging Face folder, as a job that has succeeded leaves one. JOB|DIR names either.
+struct CheckpointOptions {
+  ConnectionOptions connection;
+  std::string source;  // JOB|DIR
+  std::string output = "text";
+};
+// Every tensor once, shapes, sizes, finite values; prints the digest of the weights. Exit code 1: invalid.
+int checkpoint_verify(const CheckpointOptions& options);
+// Checks names and shapes and prints the job file's model section that starts from it.
+int checkpoint_import(const CheckpointOptions& options);
+
+struct CheckpointExportOptions {
+  ConnectionOptions connection;
+  std::string source;             // JOB|DIR
+  std::string target;             // new or empty folder
+  std::string dtype = "float32";  // float32 | bfloat16
+  int64_t shard_bytes = 5'000'000'000;
+  std::string output = "text";
+};
+int checkpoint_export(const CheckpointExportOptions& options);
+
+struct CheckpointListOptions {
+  ConnectionOptions connection;
+  std::string output = "text";
+};
+int checkpoint_list(const CheckpointListOptions& options);
+
 // Files of tokens: what they hold, every token checked. Exit code 1: a file is damaged or holds a token that it may
 // not hold.
 struct DataInspectOptions {

@@ -4,22 +4,61 @@
 #include <utility>
 
 #include "base/text.h"
+#include "client/commands/model_folder.h"
+#include "client/commands/program_file.h"
 #include "client/commands/terminal.h"
 #include "plan/render/human.h"
 #include "plan/spec/limits.h"
+#include "plan/spec/model_source.h"
+#include "plan/spec/schedule_source.h"
 
 namespace penstock::client {
 namespace {
 
-StatusOr<JobFile> checked(const std::string& text, const std::string& path) {
-  // As written first, so that a message names the paths that the user wrote.
-  PENSTOCK_RETURN_IF_ERROR(plan::parse_job_spec(text).status());
+// What config.json says of the model that the job starts from becomes part of the text; see plan/spec/model_source.h.
+StatusOr<std::string> with_its_model(const std::string& text, const std::filesystem::path& directory) {
+  const StatusOr<std::string> source = plan::model_source(text);
+  if (!source.ok() || source->empty()) return text;  // what is no YAML is told by who reads it all
+  const std::string folder = (directory / *source).lexically_normal().string();
+  const StatusOr<ModelFolder> found = open_model_folder(folder);
+  if (!found.ok()) return with_context(found.status(), "model.from");
+  return plan::with_model_source(text, found->path, found->model);
+}
+
+// The program of `schedule: file:PATH`, proved here first, becomes part of the text; see plan/spec/schedule_source.h.
+StatusOr<std::string> with_its_schedule(const std::string& text, const std::filesystem::path& directory) {
+  const StatusOr<std::string> source = plan::schedule_source(text);
+  if (!source.ok() || source->empty()) return text;  // what is no YAML is told by who reads it all
+  const std::string path = (directory / *source).lexically_normal().string();
+  const StatusOr<ProgramFile> file = read_program_file(path);
+  if (!file.ok()) return with_context(file.status(), "parallel.schedule");
+  if (file->verdict.valid()) return plan::with_schedule_program(text, file->program);
+  return invalid_argument("parallel.schedule: {}: {}", path, file->verdict.violations.front().to_string());
+}
+
+// The program against the job that it came with: that it is of as many microbatches above all.
+Status check_program(const plan::JobSpec& spec) {
+  if (spec.parallel.program.empty()) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(const plan::ComputeProgram program, plan::compute_program(spec));
+  const plan::Verdict verdict = plan::verify(program);
+  if (verdict.valid()) return ok_status();
+  return invalid_argument("{}: {} does not run {} of this job: {}", plan::place_of(spec, "parallel.schedule"),
+                          spec.parallel.schedule, plan::counted(spec.microbatches(), "microbatch"),
+                          verdict.violations.front().to_string());
+}
+
+StatusOr<JobFile> checked(const std::string& written, const std::string& path) {
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
   if (failure) return unavailable("its folder: {}", failure.message());
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, absolute.parent_path()));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_schedule(with_model, absolute.parent_path()));
+  // As written first, so that a message names the paths that the user wrote.
+  PENSTOCK_RETURN_IF_ERROR(plan::parse_job_spec(text).status());
   JobFile file;
   PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(text, absolute.parent_path().string()));
   PENSTOCK_ASSIGN_OR_RETURN(file.spec, plan::parse_job_spec(file.yaml));
+  PENSTOCK_RETURN_IF_ERROR(check_program(file.spec));
   return file;
 }
 

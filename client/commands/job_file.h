@@ -1,4 +1,5 @@
-// A job file on its way to the service: read, checked here first, and its data paths made absolute.
+// A job file on its way to the service: read, checked here first, its data paths made absolute, and the model that it
+// starts from read into it.
 #pragma once
 
 #include <string>

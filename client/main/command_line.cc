@@ -267,10 +267,61 @@ void add_layout(CLI::App& app, Result& result) {
                              });
 }
 
+void add_output(CLI::App& command, std::string& output) {
+  command.add_option("-o,--output", output, "Format: text, or json in one line")
+      ->check(one_of({"text", "json"}))
+      ->capture_default_str();
+}
+
+void declare_checkpoint(CLI::App& command, CheckpointOptions& options) {
+  command.add_option("source", options.source, "A folder, or else a job that has succeeded")
+      ->required()
+      ->type_name("DIR|JOB");
+  add_output(command, options.output);
+  add_connection(command, options.connection);
+}
+
+void declare_checkpoint_export(CLI::App& command, CheckpointExportOptions& options) {
+  command.add_option("source", options.source, "A folder, or else a job that has succeeded")
+      ->required()
+      ->type_name("JOB|DIR");
+  command.add_option("target", options.target, "New or empty folder")->required()->type_name("OUT");
+  command.add_option("--dtype", options.dtype, "Of the stored weights")
+      ->check(one_of({"float32", "bfloat16"}))
+      ->capture_default_str();
+  command
+      .add_option("--shard-bytes", options.shard_bytes,
+                  "Most bytes of tensors in a file; a larger tensor is alone")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 60))
+      ->capture_default_str();
+  add_output(command, options.output);
+  add_connection(command, options.connection);
+}
+
+void declare_checkpoint_list(CLI::App& command, CheckpointListOptions& options) {
+  add_output(command, options.output);
+  add_connection(command, options.connection);
+}
+
+void add_checkpoint(CLI::App& app, Result& result) {
+  CLI::App* command = app.add_subcommand(help_of_checkpoint().name, help_of_checkpoint().summary);
+  command->footer(help_of_checkpoint().examples);
+  command->require_subcommand(1);
+  add_command<CheckpointListOptions>(*command, help_of_checkpoint_list(), result, checkpoint_list,
+                                     declare_checkpoint_list);
+  add_command<CheckpointExportOptions>(*command, help_of_checkpoint_export(), result, checkpoint_export,
+                                       declare_checkpoint_export);
+  add_command<CheckpointOptions>(*command, help_of_checkpoint_import(), result, checkpoint_import,
+                                 declare_checkpoint);
+  add_command<CheckpointOptions>(*command, help_of_checkpoint_verify(), result, checkpoint_verify,
+                                 declare_checkpoint);
+}
+
 // Commands of the design that later pieces bring: known, so that they are refused by name.
 void add_later_commands(CLI::App& app, Result& result) {
   for (const char* name : {"pause", "resume", "drain", "uncordon", "curves", "trace", "plan", "rebalance",
-                           "checkpoint", "diagnose", "partition", "fit"}) {
+                           "diagnose", "partition", "fit"}) {
     CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
     command->allow_extras();
     command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });
@@ -318,6 +369,7 @@ int run_and_write(int argc, char** argv) {
   add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
   add_layout(app, result);
+  add_checkpoint(app, result);
   add_data(app, result);
   add_later_commands(app, result);
 

@@ -118,6 +118,42 @@ Help help_of_layout_format() {
           "  penstock layout format '[[\"embedding\", 0], [1, \"head\"]]' -o megatron\n"};
 }
 
+Help help_of_checkpoint() {
+  return {"checkpoint", "Weights as Hugging Face folders: those of finished jobs, and any other",
+          "Examples:\n"
+          "  penstock checkpoint list                     finished jobs and where their weights are\n"
+          "  penstock checkpoint export quickstart out    a folder that transformers loads\n"
+          "  penstock checkpoint import some/llama        the job file's model section that starts from it\n"
+          "  penstock checkpoint verify some/llama\n"};
+}
+
+Help help_of_checkpoint_verify() {
+  return {
+      "verify", "Prove that a folder holds the whole model, once, in finite numbers; prints its digest",
+      "Examples:\n"
+      "  penstock checkpoint verify out               exits 0 valid, 1 invalid with file, tensor and offset\n"
+      "  penstock checkpoint verify quickstart -o json\n"};
+}
+
+Help help_of_checkpoint_import() {
+  return {"import", "Check a Hugging Face folder and print the model section of a job that starts from it",
+          "Examples:\n"
+          "  penstock checkpoint import some/llama\n"};
+}
+
+Help help_of_checkpoint_export() {
+  return {"export", "Write weights as a Hugging Face folder",
+          "Examples:\n"
+          "  penstock checkpoint export quickstart out    the final weights of a job\n"
+          "  penstock checkpoint export out half --dtype bfloat16 --shard-bytes 1000000000\n"};
+}
+
+Help help_of_checkpoint_list() {
+  return {"list", "Jobs that have final weights, and where",
+          "Examples:\n"
+          "  penstock checkpoint list -o json\n"};
+}
+
 Help help_of_data() {
   return {"data", "Tokenizers and files of tokens; needs no coordinator",
           "Examples:\n"

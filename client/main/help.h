@@ -25,6 +25,11 @@ Help help_of_data_inspect();
 Help help_of_layout();
 Help help_of_layout_parse();
 Help help_of_layout_format();
+Help help_of_checkpoint();
+Help help_of_checkpoint_verify();
+Help help_of_checkpoint_import();
+Help help_of_checkpoint_export();
+Help help_of_checkpoint_list();
 
 std::string overview_examples();
 std::string schedule_names_text();  // those that this version builds, separated by commas

@@ -1,0 +1,133 @@
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "client/commands/byte_progress.h"
+#include "client/commands/checkpoint_source.h"
+#include "client/commands/commands.h"
+#include "client/commands/follow.h"
+#include "client/commands/model_folder.h"
+#include "client/commands/terminal.h"
+#include "client/present/job_json.h"
+#include "client/present/job_words.h"
+#include "plan/interop/hugging_face.h"
+#include "plan/render/human.h"
+#include "plan/render/table.h"
+#include "plan/spec/model_source.h"
+#include "plan/spec/weights_digest.h"
+
+namespace penstock::client {
+namespace {
+
+Json folder_json(const ModelFolder& folder) {
+  Json json;
+  json["directory"] = folder.path;
+  json["tensors"] = folder.parameters.size();
+  json["parameters"] = folder.elements();
+  json["bytes"] = folder.stored_bytes();
+  json["files"] = folder.tensors.files().size();
+  return json;
+}
+
+std::string folder_text(const ModelFolder& folder) {
+  using plan::counted;
+  return fmt::format(
+      "{}, {} parameters, {} in {}", counted(static_cast<int64_t>(folder.parameters.size()), "tensor"),
+      plan::human_count(static_cast<double>(folder.elements())), plan::human_bytes(folder.stored_bytes()),
+      counted(static_cast<int64_t>(folder.tensors.files().size()), "file"));
+}
+
+// Reads every value: finite, and hashed.
+StatusOr<std::string> digest_of(const ModelFolder& folder) {
+  ByteProgress progress("verify", folder.elements() * 4);
+  plan::TensorDigester digester;
+  std::vector<plan::TensorDigest> digests;
+  for (const plan::ParameterSpec& parameter : folder.parameters) {
+    PENSTOCK_RETURN_IF_ERROR(read_parameter(folder, parameter, [&](std::span<float> values) {
+      digester.add(values);
+      progress.add(static_cast<int64_t>(values.size_bytes()));
+      return ok_status();
+    }));
+    digests.push_back(digester.finish());
+  }
+  return plan::weights_digest(folder.model, digests);
+}
+
+// What is wrong with a folder is the answer of `verify`, and an error of the others.
+int report_invalid(const CheckpointOptions& options, const std::string& path, const Status& status) {
+  if (options.output != "json") {
+    say(fmt::format("penstock: {}: invalid\n  {}", path, message(status)));
+  } else {
+    print(compact(Json{{"directory", path}, {"valid", false}, {"reason", message(status)}}) + "\n");
+  }
+  return kExitFailed;
+}
+
+std::string model_section(const ModelFolder& folder) {
+  std::string text = fmt::format("model:\n  from: {}\n  # as its {} says:\n", compact(Json(folder.path)),
+                                 plan::kHuggingFaceConfigFile);
+  for (const std::string& key : plan::model_keys(folder.model)) text += "  " + key + "\n";
+  return text;
+}
+
+}  // namespace
+
+int checkpoint_verify(const CheckpointOptions& options) {
+  const StatusOr<std::string> path = checkpoint_folder(options.source, options.connection);
+  if (!path.ok()) return report_error(path.status());
+  const StatusOr<ModelFolder> folder = open_model_folder(*path);
+  if (!folder.ok()) return report_invalid(options, *path, folder.status());
+  const StatusOr<std::string> digest = digest_of(*folder);
+  if (!digest.ok()) return report_invalid(options, *path, digest.status());
+  if (options.output == "json") {
+    Json json = folder_json(*folder);
+    json["valid"] = true;
+    json["weights_digest"] = *digest;
+    print(compact(json) + "\n");
+  } else {
+    print(fmt::format("{}: valid; {}\nweights_digest {}\n", folder->path, folder_text(*folder), *digest));
+  }
+  return kExitSucceeded;
+}
+
+int checkpoint_import(const CheckpointOptions& options) {
+  const StatusOr<std::string> path = checkpoint_folder(options.source, options.connection);
+  if (!path.ok()) return report_error(path.status());
+  const StatusOr<ModelFolder> folder = open_model_folder(*path);
+  if (!folder.ok()) return report_error(folder.status());
+  if (options.output == "json") {
+    Json json = folder_json(*folder);
+    json["model"] = model_section(*folder);
+    print(compact(json) + "\n");
+  } else {
+    say(fmt::format("{}: {}; this starts a job from it:", folder->path, folder_text(*folder)));
+    print(model_section(*folder));
+  }
+  return kExitSucceeded;
+}
+
+int checkpoint_list(const CheckpointListOptions& options) {
+  StatusOr<std::unique_ptr<Coordinator>> coordinator = connect(options.connection.coordinator);
+  if (!coordinator.ok()) return report_error(coordinator.status());
+  const StatusOr<std::vector<v1::Job>> jobs = (*coordinator)->jobs();
+  if (!jobs.ok()) return report_error(jobs.status());
+  plan::Table table({{"JOB"}, {"STEP", plan::Table::Align::Right}, {"WEIGHTS DIGEST"}, {"DIRECTORY"}});
+  Json list = Json::array();
+  for (const v1::Job& job : *jobs) {
+    if (job.weights_directory().empty()) continue;
+    list.push_back({{"job", job.name()},
+                    {"step", job.step()},
+                    {"weights_digest", job.weights_digest()},
+                    {"directory", job.weights_directory()}});
+    table.add_row({job.name(), fmt::format("{}", job.step()), job.weights_digest(), job.weights_directory()});
+  }
+  if (options.output == "json") {
+    print(compact(list) + "\n");
+  } else if (list.empty()) {
+    say(fmt::format("no final weights at {}", (*coordinator)->address()));
+  } else {
+    print(table.text(is_terminal(stdout) ? columns_of(stdout) : 0));
+  }
+  return kExitSucceeded;
+}
+
+}  // namespace penstock::client
