@@ -1,6 +1,7 @@
 // Searches and bounds against all programs there are, of tiny shapes with random costs and memory.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 
 #include "plan/generation/testing/searched.h"
