@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "plan/cost/memory.h"
-#include "plan/schedule/families.h"
+#include "plan/spec/schedule_source.h"
 #include "plan/verification/verify.h"
 
 namespace penstock::coordinator {
@@ -34,14 +34,11 @@ std::vector<RankIndex> ranks_with_loss(const plan::LoweredProgram& program) {
 
 StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& spec) {
   const std::string name = fmt::format("schedule {}", spec.parallel.schedule);
-  PENSTOCK_ASSIGN_OR_RETURN(plan::ComputeProgram compute,
-                            plan::generate({.name = spec.parallel.schedule,
-                                            .ranks = spec.parallel.pipeline,
-                                            .microbatches = static_cast<int>(spec.microbatches()),
-                                            .stages_per_rank = spec.parallel.stages_per_rank}));
+  PENSTOCK_ASSIGN_OR_RETURN(plan::ComputeProgram compute, plan::compute_program(spec));
   const plan::Verdict verdict = plan::verify(compute);
   if (!verdict.valid()) return refuse(name, verdict);
-  if (!verdict.bit_identical) {
+  // Whoever brings a program knows its order; a schedule by name keeps the loss curve of the others.
+  if (!verdict.bit_identical && spec.parallel.program.empty()) {
     return invalid_argument(
         "{}: expected weight gradients that accumulate in microbatch order, found another order: its loss "
         "curve would not be that of the other schedules",

@@ -32,6 +32,26 @@ TEST(Assignment, plan_of_every_schedule_verifies_rank_by_rank) {
   }
 }
 
+TEST(Assignment, program_of_a_file_is_proved_and_need_not_accumulate_in_order) {
+  // Its owner knows the order; gpipe with the last microbatch first.
+  const auto brought = [](const std::string& first, const std::string& second) {
+    return job_spec(
+        {.schedule = fmt::format("{{file: mine.csv, program: [\"{}\", \"{}\"]}}", first, second)});
+  };
+  const auto plan =
+      plan_attempt(*brought("0F0 0F1 0F2 0F3 0B3 0B2 0B1 0B0", "1F0 1F1 1F2 1F3 1B3 1B2 1B1 1B0"));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_FALSE((*plan)->program.bit_identical);
+  EXPECT_EQ((*plan)->loss_ranks, std::vector<RankIndex>{RankIndex(1)});
+
+  const auto circle =
+      plan_attempt(*brought("0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3", "1F1 1B1 1F0 1B0 1F2 1B2 1F3 1B3"));
+  EXPECT_EQ(circle.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(message(circle.status()), HasSubstr("schedule file:mine.csv does not verify:\ndeadlock: rank"));
+  const auto short_one = plan_attempt(*brought("0F0 0B0", "1F0 1B0"));
+  EXPECT_THAT(message(short_one.status()), HasSubstr("complete: rank 0 0F1: is missing"));
+}
+
 TEST(Assignment, both_ends_of_a_link_get_the_same_digest) {
   const auto plan = *plan_attempt(*job_spec({.pipeline = 3}));
   std::map<std::pair<RankIndex, RankIndex>, std::set<uint64_t>> digests;
