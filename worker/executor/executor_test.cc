@@ -55,13 +55,14 @@ struct Variant {
   int seed = 1;
   int steps = 6;
   std::string split = "auto";
+  std::string dtype = "float32";
   std::string extra{};  // lines added to the job file
   std::string model{};  // keys added to its model
   int microbatch_size = 2;
 
   friend void PrintTo(const Variant& variant, std::ostream* out) {
     *out << variant.schedule << " P=" << variant.ranks << " V=" << variant.stages_per_rank
-         << " threads=" << variant.threads << " split=" << variant.split;
+         << " threads=" << variant.threads << " split=" << variant.split << " " << variant.dtype;
   }
 };
 
@@ -70,14 +71,14 @@ std::string job_file(const Variant& variant) {
 model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_heads: 4, num_key_value_heads: 2,
          intermediate_size: 48, max_position_embeddings: 32, rope_theta: 10000, rms_norm_eps: 1e-5{}}}
 data: {{source: {}, tokenizer: bytes, sequence_length: 16}}
-train: {{steps: {}, global_batch_size: 8, microbatch_size: {}, dtype: float32, seed: {},
+train: {{steps: {}, global_batch_size: 8, microbatch_size: {}, dtype: {}, seed: {},
          optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: 1.0}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
 parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}}}
 device: {{kind: cpu, threads: {}}}
 {})",
-                     variant.model, text_file(), variant.steps, variant.microbatch_size, variant.seed,
-                     variant.ranks, variant.stages_per_rank, variant.schedule, variant.split, variant.threads,
-                     variant.extra);
+                     variant.model, text_file(), variant.steps, variant.microbatch_size, variant.dtype,
+                     variant.seed, variant.ranks, variant.stages_per_rank, variant.schedule, variant.split,
+                     variant.threads, variant.extra);
 }
 
 std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
@@ -200,11 +201,14 @@ Variant everything() {
 class EverythingOverCuts : public ::testing::TestWithParam<Variant> {};
 
 TEST_P(EverythingOverCuts, same_bits_as_on_one_rank_and_as_without_validation) {
-  static const Result expected = train(everything());
+  Variant variant = everything();
+  variant.dtype = GetParam().dtype;
+  static std::map<std::string, Result> on_one_rank;
+  if (on_one_rank.count(variant.dtype) == 0) on_one_rank[variant.dtype] = train(variant);
+  const Result& expected = on_one_rank[variant.dtype];
   EXPECT_EQ(expected.validation.size(), 2u);  // after step 3, and after the last
   EXPECT_EQ(expected.validation.front().first, 3);
   EXPECT_EQ(expected.validation.back().first, 5);
-  Variant variant = everything();
   variant.schedule = GetParam().schedule;
   variant.ranks = GetParam().ranks;
   variant.stages_per_rank = GetParam().stages_per_rank;
@@ -221,11 +225,13 @@ TEST_P(EverythingOverCuts, same_bits_as_on_one_rank_and_as_without_validation) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cuts, EverythingOverCuts,
-    ::testing::Values(Variant{.schedule = "1f1b", .ranks = 2},
-                      Variant{.schedule = "gpipe", .ranks = 4, .threads = 2},
-                      Variant{
-                          .schedule = "1f1b", .ranks = 2, .split = "[[embedding], [0, 1, 2, 3, 4, 5, head]]"},
-                      Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2}));
+    ::testing::Values(
+        Variant{.schedule = "1f1b", .ranks = 2}, Variant{.schedule = "gpipe", .ranks = 4, .threads = 2},
+        Variant{.schedule = "1f1b", .ranks = 2, .split = "[[embedding], [0, 1, 2, 3, 4, 5, head]]"},
+        Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2},
+        Variant{.schedule = "1f1b", .ranks = 2, .threads = 2, .dtype = "bfloat16"},
+        Variant{.schedule = "gpipe", .ranks = 4, .dtype = "bfloat16"},
+        Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2, .dtype = "bfloat16"}));
 
 TEST(Executor, validation_program_that_does_not_fit_the_job_is_refused) {
   const auto refused = [](auto change) {
@@ -275,8 +281,8 @@ TEST(Executor, step_report_tells_times_slots_and_memory_of_its_rank) {
       kinds.push_back(kind.kind);
       EXPECT_GT(kind.bytes_peak, 0) << kind.kind;
     }
-    EXPECT_EQ(kinds,
-              (std::vector<std::string>{"parameters", "gradients", "optimizer", "activations", "boundary"}));
+    EXPECT_EQ(kinds, (std::vector<std::string>{"parameters", "packed", "gradients", "optimizer",
+                                               "activations", "boundary"}));
   }
 }
 

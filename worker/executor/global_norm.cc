@@ -55,7 +55,7 @@ StatusOr<double> GlobalNorm::compute(std::span<const SquaredNorm> mine) {
   for (int r = 0; r < ranks_; ++r) {
     for (const double value : values_.part(RankIndex(r))) all_[next++].value = value;
   }
-  return gradient_norm(all_, static_cast<int64_t>(all_.size()));
+  return norm_.of(all_);
 }
 
 }  // namespace penstock::worker

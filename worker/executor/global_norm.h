@@ -30,11 +30,15 @@ class GlobalNorm {
 
  private:
   GlobalNorm(AllGather values, std::vector<SquaredNorm> all, int ranks)
-      : values_(std::move(values)), all_(std::move(all)), ranks_(ranks) {}
+      : values_(std::move(values)),
+        all_(std::move(all)),
+        ranks_(ranks),
+        norm_(static_cast<int64_t>(all_.size())) {}
 
   AllGather values_;
   std::vector<SquaredNorm> all_;  // of every rank, in rank order
   int ranks_;
+  GradientNorm norm_;
 };
 
 }  // namespace penstock::worker

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "worker/checkpoint/weights.h"
+#include "worker/model/activation_type.h"
 
 namespace penstock::worker {
 
 int64_t boundary_tensor_bytes(const plan::JobSpec& job) {
-  return job.tokens_per_microbatch() * job.model.hidden_size *
-         kernels::size_bytes(kernels::DataType::Float32);
+  return job.tokens_per_microbatch() * job.model.hidden_size * kernels::size_bytes(activation_type(job));
 }
 
 RankModel::RankModel(const plan::JobSpec& job)
@@ -39,18 +39,26 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
     const auto& of_stage = job.parallel.split[buffers.stage.value];
     items.insert(items.end(), of_stage.begin(), of_stage.end());
   }
-  PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items));
+  PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items, activation_type(job)));
   if (job.model.from.empty()) {
     parameters_->initialise(job.model, job.train.seed, threads_);
   } else {
     PENSTOCK_RETURN_IF_ERROR(load_weights(job.model.from, job.model, *parameters_));
   }
+  parameters_->pack(*operators_);
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
   for (const plan::StageBuffers& buffers : program.buffers) {
     PENSTOCK_ASSIGN_OR_RETURN(StageMemory stage, make_stage(job, buffers));
     stages_.push_back(std::move(stage));
   }
+  return warm_up();
+}
+
+Status RankModel::warm_up() {
+  for (const StageMemory& memory : stages_) PENSTOCK_RETURN_IF_ERROR(memory.stage->warm_up());
+  optimizer_->local_squared_norms();
+  parameters_->zero_gradients(*operators_);
   return ok_status();
 }
 

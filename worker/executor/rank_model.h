@@ -47,13 +47,15 @@ class RankModel {
   // All activation slots of one of the rank's stages. NotFound: it is another rank's.
   StatusOr<kernels::SlabView> activations(StageIndex stage) const;
   AdamW& optimizer() { return *optimizer_; }
-  void zero_gradients() { parameters_->zero_gradients(*operators_); }
+  // What the optimizer has not made zero itself.
+  void zero_tied_gradient() { parameters_->zero_tied_gradient(*operators_); }
 
   // CPU time of the calling thread and of the helpers.
   Duration cpu_time() { return thread_cpu_time() + threads_.helper_cpu_time(); }
 
   // Memory account.
   int64_t parameter_bytes() const { return parameters_->parameter_bytes(); }
+  int64_t packed_bytes() const { return parameters_->packed_bytes(); }
   int64_t gradient_bytes() const { return parameters_->gradient_bytes(); }
   int64_t optimizer_bytes() const { return optimizer_->optimizer_bytes(); }
   int64_t activation_bytes() const;
@@ -67,6 +69,8 @@ class RankModel {
 
   explicit RankModel(const plan::JobSpec& job);
   Status allocate(const plan::JobSpec& job, const plan::RankProgram& program);
+  // So that every kernel is made, and the fingerprint complete, before the first step.
+  Status warm_up();
   Status open_data(const plan::JobSpec& job, const plan::RankProgram& program);
   StatusOr<StageMemory> make_stage(const plan::JobSpec& job, const plan::StageBuffers& buffers);
 

@@ -11,6 +11,7 @@
 #include "worker/executor/check_assignment.h"
 #include "worker/executor/data_handshake.h"
 #include "worker/executor/link_handshake.h"
+#include "worker/model/activation_type.h"
 
 namespace penstock::worker {
 namespace {
@@ -65,6 +66,7 @@ Status RankSession::prepare() {
                                                                .actions = *this,
                                                                .recorder = *recorder_,
                                                                .clock = environment_.clock,
+                                                               .boundary_type = activation_type(job_),
                                                                .boundary_rows = job_.tokens_per_microbatch(),
                                                                .boundary_columns = job_.model.hidden_size}));
   return environment_.report(RankReady{.attempt = assignment_.attempt,
@@ -156,11 +158,11 @@ Status RankSession::optimizer_step(StepIndex step) {
     return result;
   };
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
-  const std::vector<SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
+  const std::span<const SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
   PENSTOCK_ASSIGN_OR_RETURN(const double norm, waiting([&] { return norm_->compute(squared_norms); }));
   PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, norm));
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->share_weight(); }));
-  model_->zero_gradients();
+  model_->zero_tied_gradient();
   return report_step(step, norm);
 }
 
@@ -188,13 +190,14 @@ Status RankSession::report_step(StepIndex step, double gradient_norm) {
     report_.stages[i].activation_slots_peak = pools[i]->held_peak();
   }
   PENSTOCK_RETURN_IF_ERROR(validate(step));
-  return environment_.report(report_);
+  return environment_.report(report_frame_);
 }
 
 // All of these are allocated before the first step and kept to the end: the peak is what is held. Not counted,
 // and made in the first step that needs them: the operators' own scratch and tables.
 void RankSession::account_memory() {
   report_.memory = {{"parameters", model_->parameter_bytes()},
+                    {"packed", model_->packed_bytes()},
                     {"gradients", model_->gradient_bytes()},
                     {"optimizer", model_->optimizer_bytes()},
                     {"activations", model_->activation_bytes()},

@@ -79,7 +79,8 @@ class RankSession final : public StepActions {
   std::unique_ptr<StepRecorder> recorder_;
   std::unique_ptr<Endpoint> endpoint_;  // ends before the memory above, into which it may still write
   std::unique_ptr<Interpreter> interpreter_;
-  StepReport report_;
+  codec::ExecutorFrame report_frame_ = StepReport{};  // as it is sent, so that a step copies nothing
+  StepReport& report_ = std::get<StepReport>(report_frame_);
 };
 
 }  // namespace penstock::worker

@@ -67,7 +67,10 @@ Status TiedWeights::sum_gradients() {
 Status TiedWeights::share_weight() {
   if (here()) return ok_status();  // one matrix, used twice
   if (embedding_ != nullptr) return send(embedding_->weight);
-  return head_ != nullptr ? receive(head_->weight) : ok_status();
+  if (head_ == nullptr) return ok_status();
+  PENSTOCK_RETURN_IF_ERROR(receive(head_->weight));
+  operators_->pack(head_->weight, head_->packed);
+  return ok_status();
 }
 
 Status TiedWeights::send(kernels::TensorView matrix) {

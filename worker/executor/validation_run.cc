@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/model/activation_type.h"
 
 namespace penstock::worker {
 
@@ -51,8 +52,9 @@ Status ValidationRun::make_stages() {
     const kernels::SlabView used{slots.data, buffers.activation_slots * slot_bytes};
     pools_.push_back(
         std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes, used));
-    stages_.push_back(std::make_unique<ModelStage>(
-        buffers.stage, items, model_.environment(job_, tokens_ ? &*tokens_ : nullptr), used));
+    StageEnvironment environment = model_.environment(job_, tokens_ ? &*tokens_ : nullptr);
+    environment.evaluation = true;
+    stages_.push_back(std::make_unique<ModelStage>(buffers.stage, items, environment, used));
     indices.push_back(buffers.stage);
   }
   recorder_ = std::make_unique<StepRecorder>(indices, program_.microbatches);
@@ -72,6 +74,7 @@ Status ValidationRun::connect(Endpoint& endpoint, const Clock& clock) {
                                                                .actions = *this,
                                                                .recorder = *recorder_,
                                                                .clock = clock,
+                                                               .boundary_type = activation_type(job_),
                                                                .boundary_rows = job_.tokens_per_microbatch(),
                                                                .boundary_columns = job_.model.hidden_size}));
   return ok_status();

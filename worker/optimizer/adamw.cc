@@ -10,21 +10,21 @@
 
 namespace penstock::worker {
 
-StatusOr<double> gradient_norm(std::span<const SquaredNorm> squared_norms, int64_t parameters) {
-  std::vector<std::optional<double>> by_parameter(static_cast<size_t>(parameters));
+StatusOr<double> GradientNorm::of(std::span<const SquaredNorm> squared_norms) {
+  const auto parameters = static_cast<int64_t>(values_.size());
+  std::fill(values_.begin(), values_.end(), std::nullopt);
   for (const SquaredNorm& norm : squared_norms) {
     if (norm.parameter < 0 || norm.parameter >= parameters) {
       return internal_error("gradient norm: parameter {} of {}", norm.parameter, parameters);
     }
-    std::optional<double>& place = by_parameter[static_cast<size_t>(norm.parameter)];
+    std::optional<double>& place = values_[static_cast<size_t>(norm.parameter)];
     if (place) return internal_error("gradient norm: parameter {} comes from two ranks", norm.parameter);
     place = norm.value;
   }
   double sum = 0;
-  for (size_t i = 0; i < by_parameter.size(); ++i) {
-    if (!by_parameter[i])
-      return internal_error("gradient norm: parameter {} of {} is missing", i, parameters);
-    sum += *by_parameter[i];
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (!values_[i]) return internal_error("gradient norm: parameter {} of {} is missing", i, parameters);
+    sum += *values_[i];
   }
   return std::sqrt(sum);
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,9 +25,17 @@ struct SquaredNorm {
   double value = 0;
 };
 
-// sqrt of the sum in model order, in float64. `squared_norms` holds every parameter of the model once, in any
-// order; Internal when one is missing, twice there or out of range.
-StatusOr<double> gradient_norm(std::span<const SquaredNorm> squared_norms, int64_t parameters);
+// The norm over all parameters of a model. Never allocates after construction.
+class GradientNorm {
+ public:
+  explicit GradientNorm(int64_t parameters) : values_(static_cast<size_t>(parameters)) {}
+  // sqrt of the sum in model order, in float64. `squared_norms` holds every parameter of the model once, in any
+  // order; Internal when one is missing, twice there or out of range.
+  StatusOr<double> of(std::span<const SquaredNorm> squared_norms);
+
+ private:
+  std::vector<std::optional<double>> values_;  // by parameter
+};
 
 // What gradients are multiplied by so that their norm is at most `limit` (0: no limit, 1 always).
 double clipping_coefficient(double norm, double limit);

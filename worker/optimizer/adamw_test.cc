@@ -42,7 +42,7 @@ class AdamWTest : public ::testing::Test {
 };
 
 TEST(GradientNorm, is_the_root_of_the_sum_in_model_order) {
-  EXPECT_EQ(gradient_norm(std::vector<SquaredNorm>{{1, 16}, {0, 9}}, 2).value(), 5);
+  EXPECT_EQ(GradientNorm(2).of(std::vector<SquaredNorm>{{1, 16}, {0, 9}}).value(), 5);
 }
 
 TEST(GradientNorm, does_not_depend_on_the_order_in_which_ranks_report) {
@@ -50,19 +50,19 @@ TEST(GradientNorm, does_not_depend_on_the_order_in_which_ranks_report) {
   std::vector<SquaredNorm> norms;
   norms.reserve(50);
   for (int32_t i = 0; i < 50; ++i) norms.push_back({i, std::ldexp(1.0 / (i + 3), i % 7 * 9)});
-  const double expected = gradient_norm(norms, 50).value();
+  const double expected = GradientNorm(50).of(norms).value();
   std::reverse(norms.begin(), norms.end());
-  EXPECT_EQ(gradient_norm(norms, 50).value(), expected);
+  EXPECT_EQ(GradientNorm(50).of(norms).value(), expected);
   std::swap(norms[3], norms[31]);
-  EXPECT_EQ(gradient_norm(norms, 50).value(), expected);
+  EXPECT_EQ(GradientNorm(50).of(norms).value(), expected);
 }
 
 TEST(GradientNorm, a_missing_doubled_or_foreign_parameter_is_an_error) {
-  EXPECT_THAT(message(gradient_norm(std::vector<SquaredNorm>{{0, 1}}, 2).status()),
+  EXPECT_THAT(message(GradientNorm(2).of(std::vector<SquaredNorm>{{0, 1}}).status()),
               HasSubstr("1 of 2 is missing"));
-  EXPECT_THAT(message(gradient_norm(std::vector<SquaredNorm>{{0, 1}, {0, 1}}, 2).status()),
+  EXPECT_THAT(message(GradientNorm(2).of(std::vector<SquaredNorm>{{0, 1}, {0, 1}}).status()),
               HasSubstr("two ranks"));
-  EXPECT_THAT(message(gradient_norm(std::vector<SquaredNorm>{{2, 1}}, 2).status()), HasSubstr("2 of 2"));
+  EXPECT_THAT(message(GradientNorm(2).of(std::vector<SquaredNorm>{{2, 1}}).status()), HasSubstr("2 of 2"));
 }
 
 TEST(ClippingCoefficient, brings_a_large_norm_down_and_leaves_a_small_one) {

@@ -36,7 +36,8 @@ class Training {
     for (AdamW& optimizer : optimizers_) {
       for (const SquaredNorm& norm : optimizer.local_squared_norms()) norms.push_back(norm);
     }
-    gradient_norm_ = worker::gradient_norm(norms, static_cast<int64_t>(run_.parameters().size())).value();
+    GradientNorm norm(static_cast<int64_t>(run_.parameters().size()));
+    gradient_norm_ = norm.of(norms).value();
     for (AdamW& optimizer : optimizers_) {
       const Status applied = optimizer.apply(StepIndex(step), gradient_norm_);
       PENSTOCK_CHECK(applied.ok(), "{}", message(applied));
