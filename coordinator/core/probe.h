@@ -17,6 +17,7 @@ struct StepCommitted {
   std::string job{};
   int64_t step = 0;  // committed steps, this one included
   std::optional<double> loss{};
+  std::optional<double> validation_loss{};  // of the pass that followed the step
   int64_t tokens = 0;
   double seconds = 0;                 // wall time of the slowest rank
   std::vector<StepReport> reports{};  // [rank]

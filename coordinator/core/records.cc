@@ -37,6 +37,13 @@ struct Applier {
     job->losses.resize(static_cast<size_t>(write.first_step));
     job->losses.insert(job->losses.end(), write.losses.begin(), write.losses.end());
   }
+  void operator()(const AddValidation& write) {
+    StoredJob* job = find(write.job);
+    if (!job) return;
+    std::vector<ValidationView>& all = job->validation;
+    all.insert(all.end(), write.losses.begin(), write.losses.end());
+    if (all.size() > kValidationsKept) all.erase(all.begin(), all.end() - kValidationsKept);
+  }
   void operator()(const PutStages& write) {
     if (StoredJob* job = find(write.job)) job->stages = write.stages;
   }

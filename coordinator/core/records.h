@@ -75,6 +75,11 @@ struct AddLosses {
   int64_t first_step = 0;
   std::vector<double> losses{};
 };
+// In order of steps. The newest kValidationsKept are kept.
+struct AddValidation {
+  std::string job{};
+  std::vector<ValidationView> losses{};
+};
 struct PutStages {
   std::string job{};
   std::vector<StageView> stages{};
@@ -93,8 +98,8 @@ struct DropJob {
   std::string job{};
 };
 
-using Write =
-    std::variant<CreateJob, PutStatus, AddEvent, AddLosses, PutStages, PutAttempt, ForgetAttempt, DropJob>;
+using Write = std::variant<CreateJob, PutStatus, AddEvent, AddLosses, AddValidation, PutStages, PutAttempt,
+                           ForgetAttempt, DropJob>;
 
 struct StoredJob {
   JobDefinition definition{};
@@ -102,6 +107,7 @@ struct StoredJob {
   std::vector<JobEventView> events{};  // oldest first
   int64_t next_event = 0;              // sequence of the next one
   std::vector<double> losses{};
+  std::vector<ValidationView> validation{};
   std::vector<StageView> stages{};
   int64_t placed_order = 0;
   int64_t placed_attempt = 0;  // whose executors may be alive; 0: none

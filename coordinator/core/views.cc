@@ -71,6 +71,7 @@ StatusOr<JobView> view_job(const State& state, const std::string& name, bool inc
   view.spec_yaml = job->definition.spec_yaml;
   view.stages = job->stages;
   view.events.assign(job->events.begin(), job->events.end());
+  view.validation.assign(job->validation.begin(), job->validation.end());
   if (include_losses) view.losses = job->losses;
   return view;
 }

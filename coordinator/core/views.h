@@ -54,6 +54,15 @@ struct StageView {
   bool operator==(const StageView&) const = default;
 };
 
+// Mean loss over the held-out data with the weights after `step` steps.
+struct ValidationView {
+  int64_t step = 0;
+  double loss = 0;
+
+  bool operator==(const ValidationView&) const = default;
+};
+inline constexpr size_t kValidationsKept = 1000;  // of a job, the newest
+
 struct JobEventView {
   int64_t unix_ms = 0;
   JobState state = JobState::Queued;
@@ -79,8 +88,9 @@ struct JobView {
   std::string weights_digest{};
   std::string weights_directory{};  // of a job that has succeeded; "": none is kept
   std::vector<StageView> stages{};
-  std::vector<double> losses{};  // one a committed step; filled when asked for
-  double seconds = 0;            // from the first attempt's start to the end or now
+  std::vector<double> losses{};              // one a committed step; filled when asked for
+  std::vector<ValidationView> validation{};  // oldest first, at most kValidationsKept
+  double seconds = 0;                        // from the first attempt's start to the end or now
   int64_t submitted_unix_ms = 0;
   int exit_code = 0;  // meaningful once ended
   std::string schedule{};

@@ -98,6 +98,7 @@ void expect_equal(const StoredJob& a, const StoredJob& b) {
   EXPECT_EQ(a.events, b.events);
   EXPECT_EQ(a.next_event, b.next_event);
   EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.validation, b.validation);
   EXPECT_EQ(a.stages, b.stages);
   EXPECT_EQ(a.placed_attempt, b.placed_attempt);
   EXPECT_EQ(a.placed_order, b.placed_order);
@@ -133,6 +134,11 @@ class RandomWrites {
       case 6:
       case 7:
         return PutStatus{job, status()};
+      case 8: {
+        AddValidation write{job, {}};
+        for (int64_t i = below(3); i >= 0; --i) write.losses.push_back({++state.validated, real()});
+        return write;
+      }
       default: {
         AddLosses write{job, state.losses, {}};
         for (int64_t i = below(4); i >= 0; --i) write.losses.push_back(real());
@@ -146,6 +152,7 @@ class RandomWrites {
   struct Job {
     int64_t events = 0;
     int64_t losses = 0;
+    int64_t validated = 0;
   };
   int64_t below(int64_t bound) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(bound)); }
   double real() { return std::uniform_real_distribution<>(-1, 1)(random_) / 3; }
@@ -225,6 +232,18 @@ TEST_F(SqliteStoreTest, losses_keep_their_bits_and_no_number_is_not_zero) {
   EXPECT_TRUE(std::isinf(jobs[0].losses[2]));
   EXPECT_EQ(jobs[0].losses[3], 5e-324);
   EXPECT_TRUE(jobs[0].status.loss && std::isnan(*jobs[0].status.loss));
+}
+
+TEST_F(SqliteStoreTest, the_newest_validation_losses_are_kept) {
+  std::vector<ValidationView> all;
+  for (int64_t i = 1; i <= static_cast<int64_t>(kValidationsKept) + 5; ++i) {
+    all.push_back({10 * i, 1.0 / static_cast<double>(i)});
+  }
+  const std::vector<ValidationView> first(all.begin(), all.begin() + 600);
+  const std::vector<ValidationView> rest(all.begin() + 600, all.end());
+  const auto jobs = written_and_read(
+      {CreateJob{definition("a", 1), {}}, AddValidation{"a", first}, AddValidation{"a", rest}});
+  EXPECT_EQ(jobs[0].validation, std::vector<ValidationView>(all.begin() + 5, all.end()));
 }
 
 TEST_F(SqliteStoreTest, writes_about_unknown_jobs_change_nothing) {
@@ -343,7 +362,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 2 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 3 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plan/cost/memory.h"
+#include "plan/schedule/forward_only.h"
 #include "plan/spec/schedule_source.h"
 #include "plan/verification/verify.h"
 
@@ -32,6 +33,61 @@ std::vector<RankIndex> ranks_with_loss(const plan::LoweredProgram& program) {
 
 }  // namespace
 
+namespace {
+
+Status check_lowered(const std::string& name, const plan::LoweredProgram& program) {
+  if (const plan::Verdict lowered = plan::verify(program); !lowered.valid()) {
+    return refuse(name + ", lowered,", lowered);
+  }
+  for (const plan::RankProgram& rank : program.ranks) {
+    if (const plan::Verdict own = plan::verify(rank); !own.valid()) {
+      return refuse(fmt::format("{}, rank {},", name, rank.rank.value), own);
+    }
+  }
+  return ok_status();
+}
+
+StatusOr<plan::LoweredProgram> plan_validation(const plan::JobSpec& spec,
+                                               const plan::ComputeProgram& training) {
+  constexpr int64_t kMostForwards = 1 << 20;  // of all stages, as of a training step
+  const int64_t forwards = spec.validation.microbatches * training.stages();
+  if (forwards > kMostForwards) {
+    return invalid_argument("{}: expected at most {} forwards in a pass (stages x microbatches), found {}",
+                            plan::place_of(spec, "validation.microbatches"), kMostForwards, forwards);
+  }
+  const auto microbatches = static_cast<int>(spec.validation.microbatches);
+  const plan::ComputeProgram pass = plan::forward_only(training, microbatches);
+  if (const plan::Verdict verdict = plan::verify(pass); !verdict.valid()) {
+    return refuse("validation", verdict);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(plan::LoweredProgram lowered, plan::lower(pass));
+  PENSTOCK_RETURN_IF_ERROR(check_lowered("validation", lowered));
+  return lowered;
+}
+
+// What the memory of each rank is predicted from: the training's buffers and both programs' links. Activation slots
+// are shared, boundary slots are not.
+std::vector<plan::RankProgram> memory_users(const AttemptPlan& plan) {
+  std::vector<plan::RankProgram> users;
+  for (size_t r = 0; r < plan.program.ranks.size(); ++r) {
+    const plan::RankProgram& training = plan.program.ranks[r];
+    plan::RankProgram user{.rank = training.rank,
+                           .ranks = training.ranks,
+                           .stages = training.stages,
+                           .buffers = training.buffers,
+                           .links = training.links,
+                           .instructions = {}};
+    if (r < plan.validation.ranks.size()) {
+      const std::vector<plan::Link>& links = plan.validation.ranks[r].links;
+      user.links.insert(user.links.end(), links.begin(), links.end());
+    }
+    users.push_back(std::move(user));
+  }
+  return users;
+}
+
+}  // namespace
+
 StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& spec) {
   const std::string name = fmt::format("schedule {}", spec.parallel.schedule);
   PENSTOCK_ASSIGN_OR_RETURN(plan::ComputeProgram compute, plan::compute_program(spec));
@@ -46,17 +102,14 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
   }
   auto attempt = std::make_shared<AttemptPlan>();
   PENSTOCK_ASSIGN_OR_RETURN(attempt->program, plan::lower(compute));
-  if (const plan::Verdict lowered = plan::verify(attempt->program); !lowered.valid()) {
-    return refuse(name + ", lowered,", lowered);
-  }
-  for (const plan::RankProgram& rank : attempt->program.ranks) {
-    if (const plan::Verdict own = plan::verify(rank); !own.valid()) {
-      return refuse(fmt::format("{}, rank {},", name, rank.rank.value), own);
-    }
+  PENSTOCK_RETURN_IF_ERROR(check_lowered(name, attempt->program));
+  if (spec.validation.every > 0) {
+    PENSTOCK_ASSIGN_OR_RETURN(attempt->validation, plan_validation(spec, compute));
   }
   attempt->loss_ranks = ranks_with_loss(attempt->program);
-  PENSTOCK_RETURN_IF_ERROR(plan::check_memory_budget(spec, spec.parallel.split, attempt->program.ranks));
-  for (const plan::RankProgram& rank : attempt->program.ranks) {
+  const std::vector<plan::RankProgram> users = memory_users(*attempt);
+  PENSTOCK_RETURN_IF_ERROR(plan::check_memory_budget(spec, spec.parallel.split, users));
+  for (const plan::RankProgram& rank : users) {
     PENSTOCK_ASSIGN_OR_RETURN(const plan::MemoryPrediction memory,
                               plan::predict_memory(spec, spec.parallel.split, rank));
     attempt->memory_predicted_bytes.push_back(memory.total());
@@ -93,6 +146,9 @@ Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, A
   assignment.spec_yaml = spec.yaml;
   assignment.split = spec.parallel.split;
   assignment.program = plan.program.ranks[static_cast<size_t>(request.rank.value)];
+  if (!plan.validation.ranks.empty()) {
+    assignment.validation = plan.validation.ranks[static_cast<size_t>(request.rank.value)];
+  }
   assignment.rank_hosts = std::move(request.rank_hosts);
   assignment.weights = std::move(request.weights);
   return assignment;

@@ -21,6 +21,7 @@ namespace penstock::coordinator {
 // One attempt's programs; what they are follows from the job file alone.
 struct AttemptPlan {
   plan::LoweredProgram program{};
+  plan::LoweredProgram validation{};              // forward-only; no ranks without validation
   std::vector<RankIndex> loss_ranks{};            // that hold the loss stage, found by identity
   std::vector<int64_t> memory_predicted_bytes{};  // [rank]
 };

@@ -132,10 +132,11 @@ std::optional<std::string> different_arithmetic(const Attempt& attempt, RankInde
   return std::nullopt;
 }
 
-std::optional<double> loss_of(const Attempt& attempt, const std::vector<StepReport>& reports) {
+using Loss = std::optional<double> StepReport::*;
+std::optional<double> loss_of(const Attempt& attempt, const std::vector<StepReport>& reports, Loss which) {
   std::optional<double> sum;
   for (RankIndex rank : attempt.loss_ranks) {
-    const std::optional<double>& part = reports[static_cast<size_t>(rank.value)].loss;
+    const std::optional<double>& part = reports[static_cast<size_t>(rank.value)].*which;
     if (part) sum = sum.value_or(0.0) + *part;
   }
   return sum;
@@ -167,7 +168,8 @@ void measure_stage(StageView& view, const StepReport& report) {
 void commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
   StepCommitted committed{.job = job.name(),
                           .step = job.attempt->window.committed(),
-                          .loss = loss_of(*job.attempt, reports),
+                          .loss = loss_of(*job.attempt, reports, &StepReport::loss),
+                          .validation_loss = loss_of(*job.attempt, reports, &StepReport::validation_loss),
                           .tokens = job.definition.tokens_per_step};
   for (const StepReport& report : reports)
     committed.seconds = std::max(committed.seconds, report.wall_seconds);
@@ -185,6 +187,8 @@ void commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
   status.step_seconds = committed.seconds;
   if (seconds > 0) status.tokens_per_second = static_cast<double>(committed.tokens) * steps / seconds;
   if (committed.loss) job.losses.push_back(*committed.loss);
+  if (committed.validation_loss) job.validation.push_back({committed.step, *committed.validation_loss});
+  if (job.validation.size() > kValidationsKept) job.validation.pop_front();
   committed.reports = std::move(reports);
   turn.observe(std::move(committed));
 }
@@ -346,6 +350,9 @@ void save_progress(Turn& turn, Job& job) {
       AddLosses{
           job.name(), job.steps_saved, {job.losses.begin() + job.steps_saved, job.losses.begin() + end}},
       PutStatus{job.name(), job.status}};
+  if (std::vector<ValidationView> unsaved = job.take_unsaved_validation(); !unsaved.empty()) {
+    writes.push_back(AddValidation{job.name(), std::move(unsaved)});
+  }
   if (turn.now.time - job.stages_saved_at >= kStagesSavedEvery) {
     writes.push_back(PutStages{job.name(), job.stages});
     job.stages_saved_at = turn.now.time;

@@ -71,7 +71,7 @@ void begin_ending(Turn& turn, Job& job, const End& end) {
       {PutStatus{job.name(), status},
        AddEvent{job.name(), job.next_event, static_cast<int64_t>(turn.state.options.events_per_job), event},
        AddLosses{job.name(), job.steps_saved, {unsaved, job.losses.end()}},
-       PutStages{job.name(), job.stages}});
+       AddValidation{job.name(), job.take_unsaved_validation()}, PutStages{job.name(), job.stages}});
   job.steps_saved = static_cast<int64_t>(job.losses.size());
   job.ending = Ending{ticket, std::move(status)};
   turn.after(ticket, EndJob{job.name()});

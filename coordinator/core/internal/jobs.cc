@@ -117,6 +117,8 @@ Job job_from(const StoredJob& stored) {
   job.next_event = stored.next_event;
   job.losses = stored.losses;
   job.steps_saved = static_cast<int64_t>(job.losses.size());
+  job.validation.assign(stored.validation.begin(), stored.validation.end());
+  if (!job.validation.empty()) job.validation_saved = job.validation.back().step;
   job.stages = stored.stages;
   job.placed = stored.placed;
   job.executors_left = static_cast<int>(stored.placed.size());

@@ -72,6 +72,7 @@ struct Job {
   int64_t next_event = 0;
   int notes = 0;  // events since the last transition
   std::vector<double> losses{};
+  std::deque<ValidationView> validation{};  // at most kValidationsKept
   std::vector<StageView> stages{};
   std::deque<double> recent_step_seconds{};  // of the last committed steps
   LogRing log;
@@ -82,9 +83,20 @@ struct Job {
   std::vector<RankPlacement> placed{};  // of the last attempt, by rank; stays when it has ended
   int executors_left = 0;               // ranks of the last attempt whose executor may be alive
 
-  int64_t steps_saved = 0;  // losses up to here are in the store
+  int64_t steps_saved = 0;       // losses up to here are in the store
+  int64_t validation_saved = 0;  // validation up to this step is in the store
   bool saving_progress = false;
   TimePoint stages_saved_at{};
+
+  // To be written now.
+  std::vector<ValidationView> take_unsaved_validation() {
+    std::vector<ValidationView> unsaved;
+    for (const ValidationView& each : validation) {
+      if (each.step > validation_saved) unsaved.push_back(each);
+    }
+    if (!unsaved.empty()) validation_saved = unsaved.back().step;
+    return unsaved;
+  }
 
   const std::string& name() const { return definition.name; }
   bool ended() const { return has_ended(status.state); }

@@ -21,6 +21,8 @@ CREATE TABLE events(
   by TEXT NOT NULL, PRIMARY KEY(job, sequence)) WITHOUT ROWID;
 CREATE TABLE losses(
   job TEXT NOT NULL, step INTEGER NOT NULL, loss REAL, PRIMARY KEY(job, step)) WITHOUT ROWID;
+CREATE TABLE validation(
+  job TEXT NOT NULL, step INTEGER NOT NULL, loss REAL, PRIMARY KEY(job, step)) WITHOUT ROWID;
 CREATE TABLE stages(
   job TEXT NOT NULL, stage INTEGER NOT NULL, rank INTEGER NOT NULL, worker TEXT NOT NULL, layers TEXT NOT NULL,
   forward_ms REAL, backward_ms REAL, wait_ms REAL, memory_peak_bytes INTEGER, memory_predicted_bytes INTEGER,
@@ -76,7 +78,7 @@ struct Writer {
     return statement.bind(job).run();
   }
   Status erase_all_of(const std::string& job) {
-    for (const char* table : {"events", "losses", "stages", "placements"})
+    for (const char* table : {"events", "losses", "validation", "stages", "placements"})
       PENSTOCK_RETURN_IF_ERROR(erase(table, job));
     Statement statement = database.prepare("DELETE FROM jobs WHERE name=?");
     return statement.bind(job).run();
@@ -141,6 +143,19 @@ struct Writer {
       PENSTOCK_RETURN_IF_ERROR(add.bind(write.job).bind(step++).bind(loss).run());
     }
     return ok_status();
+  }
+
+  Status operator()(const AddValidation& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    for (const ValidationView& each : write.losses) {
+      Statement add = database.prepare("INSERT OR REPLACE INTO validation(job, step, loss) VALUES(?, ?, ?)");
+      PENSTOCK_RETURN_IF_ERROR(add.bind(write.job).bind(each.step).bind(each.loss).run());
+    }
+    Statement trim = database.prepare(
+        "DELETE FROM validation WHERE job=?1 AND step<="
+        "(SELECT step FROM validation WHERE job=?1 ORDER BY step DESC LIMIT 1 OFFSET ?2)");
+    return trim.bind(write.job).bind(static_cast<int64_t>(kValidationsKept)).run();
   }
 
   Status operator()(const PutStages& write) {
@@ -285,6 +300,12 @@ Status read_loss(StoredJob& job, Statement& row) {
   return ok_status();
 }
 
+Status read_validation(StoredJob& job, Statement& row) {
+  const int64_t step = row.integer();
+  job.validation.push_back({step, row.real()});
+  return ok_status();
+}
+
 Status read_placement(StoredJob& job, Statement& row) {
   RankPlacement rank;
   rank.rank = RankIndex(row.integer());
@@ -329,6 +350,8 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
       read_event));
   PENSTOCK_RETURN_IF_ERROR(
       read_parts(database, "SELECT job, step, loss FROM losses ORDER BY job, step", jobs, read_loss));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(database, "SELECT job, step, loss FROM validation ORDER BY job, step",
+                                      jobs, read_validation));
   PENSTOCK_RETURN_IF_ERROR(read_parts(
       database,
       "SELECT job, stage, rank, worker, layers, forward_ms, backward_ms, wait_ms, memory_peak_bytes, "
