@@ -63,6 +63,17 @@ void write_yaml(const Json& json, int depth, std::string& out) {
   }
 }
 
+Json validation_json(const v1::Job& job) {
+  Json list = Json::array();
+  for (const v1::ValidationLoss& each : job.validation()) {
+    Json pass;
+    pass["step"] = each.step();
+    pass["loss"] = shortest_decimal(each.loss());
+    list.push_back(std::move(pass));
+  }
+  return list;
+}
+
 }  // namespace
 
 Json job_json(const v1::Job& job) {
@@ -76,6 +87,7 @@ Json job_json(const v1::Job& job) {
   json["loss"] = job.has_loss() ? number(job.loss()) : Json(nullptr);
   json["tokens_per_second"] = job.has_tokens_per_second() ? number(job.tokens_per_second()) : Json(nullptr);
   json["attempt"] = job.attempt();
+  if (!job.validation().empty()) json["validation"] = validation_json(job);
   json["stages"] = Json::array();
   for (const v1::StageStatus& stage : job.stages()) json["stages"].push_back(stage_json(stage));
   return json;

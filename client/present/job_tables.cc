@@ -181,6 +181,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
   facts.add("Attempt", fmt::format("{}", job.attempt()));
   facts.add("Step", step_text(job));
   facts.add("Loss", loss_text(job));
+  if (!job.validation().empty()) facts.add("Validation loss", validation_text(job));
   facts.add("Tokens/s", tokens_per_second_text(job));
   if (job.has_step_seconds()) facts.add("Step time", plan::human_duration(job.step_seconds()));
   facts.add("Run time", plan::human_duration(job.seconds()));

@@ -64,6 +64,12 @@ std::string loss_text(const v1::Job& job) {
   return job.has_loss() ? plan::bounded_decimal(job.loss(), 4) : "-";
 }
 
+std::string validation_text(const v1::Job& job) {
+  if (job.validation().empty()) return "-";
+  const v1::ValidationLoss& last = *job.validation().rbegin();
+  return fmt::format("{} (step {})", plan::bounded_decimal(last.loss(), 4), last.step());
+}
+
 std::string tokens_per_second_text(const v1::Job& job) {
   return job.has_tokens_per_second() ? plan::human_count(job.tokens_per_second()) : "-";
 }

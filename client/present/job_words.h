@@ -26,6 +26,8 @@ std::string shortest_decimal(double value);
 
 // "2.3456": for people, four digits after the point; "-" when absent.
 std::string loss_text(const v1::Job& job);
+// Of the last pass and after which step: "2.3457 (step 100)"; "-" before the first.
+std::string validation_text(const v1::Job& job);
 std::string tokens_per_second_text(const v1::Job& job);
 
 // Seconds until the last step at the pace of the run so far; negative when it cannot be known yet.

@@ -45,6 +45,7 @@ std::string stage_line(const v1::StageStatus& stage, const ProgressStyle& style)
 std::string progress_line(const v1::Job& job) {
   std::string line = fmt::format("step {}/{}", job.step(), job.steps());
   if (job.has_loss()) line += "  loss " + loss_text(job);
+  if (!job.validation().empty()) line += "  validation " + validation_text(job);
   if (job.has_tokens_per_second()) line += fmt::format("  {} tokens/s", tokens_per_second_text(job));
   if (has_ended(job.state())) return line + "  in " + plan::human_duration(job.seconds());
   const double left = seconds_left(job);

@@ -112,6 +112,11 @@ v1::Job to_proto(const JobView& view) {
   job.set_weights_digest(view.weights_digest);
   job.set_weights_directory(view.weights_directory);
   for (const StageView& stage : view.stages) *job.add_stages() = to_proto(stage);
+  for (const ValidationView& each : view.validation) {
+    v1::ValidationLoss& added = *job.add_validation();
+    added.set_step(each.step);
+    added.set_loss(each.loss);
+  }
   job.mutable_losses()->Add(view.losses.begin(), view.losses.end());
   job.set_seconds(view.seconds);
   job.set_submitted_unix_ms(view.submitted_unix_ms);

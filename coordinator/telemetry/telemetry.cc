@@ -37,6 +37,7 @@ Histogram::BucketBoundaries decades(double first, int count) {
 struct Telemetry::JobSeries {
   Gauge* step = nullptr;
   Gauge* loss = nullptr;
+  Gauge* validation_loss = nullptr;
   Counter* tokens = nullptr;
   Histogram* step_seconds = nullptr;
   std::map<std::pair<Gauges*, std::vector<std::string>>, Gauge*> gauges;  // by family and label values
@@ -69,6 +70,8 @@ Telemetry::Telemetry(std::shared_ptr<Registry> registry)
       devices_(gauges(*registry_, "penstock_devices", "Device slots of workers that take work, by state")),
       step_(gauges(*registry_, "penstock_job_step", "Committed optimizer steps")),
       loss_(gauges(*registry_, "penstock_job_loss", "Training loss of the last committed step")),
+      validation_loss_(
+          gauges(*registry_, "penstock_job_validation_loss", "Mean loss over the held-out data, last pass")),
       tokens_(counters(*registry_, "penstock_job_tokens_total", "Tokens trained in committed steps")),
       step_seconds_(
           histograms(*registry_, "penstock_step_seconds", "Wall time of committed steps, slowest rank")),
@@ -136,6 +139,11 @@ void Telemetry::operator()(const StepCommitted& step) {
   if (step.loss) {
     if (!series.loss) series.loss = series.keep(loss_, loss_.Add({{"training_job", step.job}}));
     series.loss->Set(*step.loss);
+  }
+  if (step.validation_loss) {
+    Gauge*& gauge = series.validation_loss;
+    if (!gauge) gauge = series.keep(validation_loss_, validation_loss_.Add({{"training_job", step.job}}));
+    gauge->Set(*step.validation_loss);
   }
   for (const StepReport& report : step.reports) record_rank(series, step.job, report);
 }

@@ -47,6 +47,7 @@ class Telemetry {
   Gauges& devices_;
   Gauges& step_;
   Gauges& loss_;
+  Gauges& validation_loss_;
   prometheus::Family<prometheus::Counter>& tokens_;
   prometheus::Family<prometheus::Histogram>& step_seconds_;
   Gauges& bubble_ratio_;
