@@ -226,6 +226,38 @@ TEST_F(Offline, a_job_file_with_problems_is_refused_before_anybody_is_asked) {
   EXPECT_THAT(ran.error, HasSubstr("\n  line 2: modle: "));
 }
 
+TEST_F(Offline, a_job_may_bring_its_program_in_a_file) {
+  const auto job = [](const std::string& file, int batch) {
+    return "name: brought\n"
+           "model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 2, num_attention_heads: 2, "
+           "intermediate_size: 8,\n  max_position_embeddings: 8}\n"
+           "data: {source: text.txt, sequence_length: 8}\n"
+           "train: {steps: 1, global_batch_size: " +
+           std::to_string(batch) + ", microbatch_size: 1}\nparallel: {pipeline: 2, schedule: file:" + file +
+           "}\n";
+  };
+  const std::string dry_run = "submit job.yaml --dry-run --coordinator 127.0.0.1:1";
+  write("mine.csv", penstock("schedule gpipe-lifo -p 2 -m 4 -o torch-csv").out);
+  write("job.yaml", job("mine.csv", 4));
+  const Ran checked = penstock(dry_run);
+  EXPECT_EQ(checked.exit_code, 0) << checked.error;
+  EXPECT_THAT(checked.out, HasSubstr("schedule file:mine.csv: 2 ranks, 2 stages, 4 microbatches"));
+
+  const auto refused = [&](const std::string& file, int batch, const std::string& why) {
+    write("job.yaml", job(file, batch));
+    const Ran ran = penstock(dry_run);
+    EXPECT_EQ(ran.exit_code, 2) << file;
+    EXPECT_THAT(ran.error, HasSubstr(why));
+  };
+  refused("mine.csv", 5,
+          "file:mine.csv does not run 5 microbatches of this job: complete: rank 0 0F4: is missing");
+  refused("missing.csv", 4, "parallel.schedule: ");
+  write("split.csv", penstock("schedule zb-h1 -p 2 -m 4 -o torch-csv").out);
+  refused("split.csv", 4, "line 6: parallel.schedule.program[0]: not built yet");
+  write("wrong.csv", "0F0,0B0\n1B0,1F0\n");
+  refused("wrong.csv", 1, "order: rank 1 position 0 1B0");
+}
+
 TEST_F(Offline, a_job_file_that_cannot_be_read_is_refused) {
   // A pipe that nobody writes to would be waited for without end.
   ASSERT_EQ(mkfifo(path("pipe.yaml").c_str(), 0600), 0);
