@@ -4,14 +4,26 @@
 #include <utility>
 
 #include "base/text.h"
+#include "client/commands/model_folder.h"
 #include "client/commands/program_file.h"
 #include "client/commands/terminal.h"
 #include "plan/render/human.h"
 #include "plan/spec/limits.h"
+#include "plan/spec/model_source.h"
 #include "plan/spec/schedule_source.h"
 
 namespace penstock::client {
 namespace {
+
+// What config.json says of the model that the job starts from becomes part of the text; see plan/spec/model_source.h.
+StatusOr<std::string> with_its_model(const std::string& text, const std::filesystem::path& directory) {
+  const StatusOr<std::string> source = plan::model_source(text);
+  if (!source.ok() || source->empty()) return text;  // what is no YAML is told by who reads it all
+  const std::string folder = (directory / *source).lexically_normal().string();
+  const StatusOr<ModelFolder> found = open_model_folder(folder);
+  if (!found.ok()) return with_context(found.status(), "model.from");
+  return plan::with_model_source(text, found->path, found->model);
+}
 
 // The program of `schedule: file:PATH`, proved here first, becomes part of the text; see plan/spec/schedule_source.h.
 StatusOr<std::string> with_its_schedule(const std::string& text, const std::filesystem::path& directory) {
@@ -39,7 +51,8 @@ StatusOr<JobFile> checked(const std::string& written, const std::string& path) {
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
   if (failure) return unavailable("its folder: {}", failure.message());
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_schedule(written, absolute.parent_path()));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, absolute.parent_path()));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_schedule(with_model, absolute.parent_path()));
   // As written first, so that a message names the paths that the user wrote.
   PENSTOCK_RETURN_IF_ERROR(plan::parse_job_spec(text).status());
   JobFile file;
