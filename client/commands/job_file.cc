@@ -15,7 +15,8 @@
 namespace penstock::client {
 namespace {
 
-// What config.json says of the model that the job starts from becomes part of the text; see plan/spec/model_source.h.
+// What config.json says of the model that the job starts from becomes part of the text; see
+// plan/spec/model_source.h.
 StatusOr<std::string> with_its_model(const std::string& text, const std::filesystem::path& directory) {
   const StatusOr<std::string> source = plan::model_source(text);
   if (!source.ok() || source->empty()) return text;  // what is no YAML is told by who reads it all
@@ -25,7 +26,8 @@ StatusOr<std::string> with_its_model(const std::string& text, const std::filesys
   return plan::with_model_source(text, found->path, found->model);
 }
 
-// The program of `schedule: file:PATH`, proved here first, becomes part of the text; see plan/spec/schedule_source.h.
+// The program of `schedule: file:PATH`, proved here first, becomes part of the text; see
+// plan/spec/schedule_source.h.
 StatusOr<std::string> with_its_schedule(const std::string& text, const std::filesystem::path& directory) {
   const StatusOr<std::string> source = plan::schedule_source(text);
   if (!source.ok() || source->empty()) return text;  // what is no YAML is told by who reads it all

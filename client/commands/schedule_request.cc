@@ -68,8 +68,8 @@ Status add_messages(const ScheduleOptions& options, plan::ScaledCosts& scaled) {
   return ok_status();
 }
 
-// "4/132": a posted receive holds 4 of 132 thread blocks while it waits. "1.1": as many as slow the compute beside it to
-// 1.1 times its length.
+// "4/132": a posted receive holds 4 of 132 thread blocks while it waits. "1.1": as many as slow the compute
+// beside it to 1.1 times its length.
 StatusOr<plan::ResidentWaits> resident_waits(const std::string& text) {
   const auto refuse = [&] {
     return invalid_argument(

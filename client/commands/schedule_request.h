@@ -10,7 +10,8 @@ namespace penstock::client {
 // Errors name the option, or the file and the place in it. Searches take up to options.search_seconds.
 StatusOr<plan::ScheduleReport> schedule_report(const ScheduleOptions& options);
 
-// Whole bytes with an optional unit, as "80GB" or "512MiB", below 2^60. The error begins with the option's name.
+// Whole bytes with an optional unit, as "80GB" or "512MiB", below 2^60. The error begins with the option's
+// name.
 StatusOr<int64_t> parse_bytes(const std::string& text, const char* option);
 
 }  // namespace penstock::client

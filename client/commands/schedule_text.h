@@ -1,5 +1,5 @@
-// The text of `penstock schedule`: a drawing, the figures of the whole, and a table of the ranks. Figures that papers
-// give one name are named apart.
+// The text of `penstock schedule`: a drawing, the figures of the whole, and a table of the ranks. Figures
+// that papers give one name are named apart.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // How a model's layers lie on the stages of a pipeline, as Megatron-LM and torchtitan write it, both ways.
 //
-// Megatron (--pipeline-model-parallel-layout): E embedding, t decoder layer, m multi-token prediction layer, L
-// loss; '|' separates stages; commas are dropped; "(tt|)*3" and "t*3" repeat, by replacing text, brackets
+// Megatron (--pipeline-model-parallel-layout): E embedding, t decoder layer, m multi-token prediction layer,
+// L loss; '|' separates stages; commas are dropped; "(tt|)*3" and "t*3" repeat, by replacing text, brackets
 // first. Stage i stands on pipeline rank i mod P, the loop placement; empty stages are allowed.
 //     Et*3|(tt|)*29,m|L
 // torchtitan (module_fqns_per_model_part): a list a stage of tok_embeddings, layers.N, norm and lm_head.
@@ -38,8 +38,8 @@ StatusOr<Layout> parse_megatron_layout(std::string_view text);
 // 1, ..., head). At most 16 MiB. InvalidArgument names the character or the entry: "[2][0]: ...".
 StatusOr<Layout> parse_layout(const std::string& text);
 
-// The checks of Megatron's own validator: the number of stages is a multiple of the ranks; E once and first, L
-// once and last; the counts of layers; no t behind an m; all m in one stage, and that the last one of its
+// The checks of Megatron's own validator: the number of stages is a multiple of the ranks; E once and first,
+// L once and last; the counts of layers; no t behind an m; all m in one stage, and that the last one of its
 // rank. InvalidArgument names the stage.
 Status check_megatron_layout(const Layout& layout, const LayoutShape& shape);
 
@@ -51,8 +51,8 @@ std::string megatron_layout(const Layout& layout);
 StatusOr<Split> split_from_layout(const Layout& layout);
 Layout layout_from_split(const Split& split);
 
-// JSON, a stage a line. torchtitan's lists, in which the head is norm and lm_head; and the split as a job file
-// takes it.
+// JSON, a stage a line. torchtitan's lists, in which the head is norm and lm_head; and the split as a job
+// file takes it.
 std::string torchtitan_parts(const Split& split);
 std::string split_to_json(const Split& split);
 

@@ -23,8 +23,8 @@ struct SearchResult {
 struct ReportRequest {
   ScaledCosts costs;  // of every stage of the program
   Timeline timeline = Timeline::Earliest;
-  // Play what the ranks' interpreters would run: receives posted into slots, and waits that slow the compute beside
-  // them. Without it every receive is ready.
+  // Play what the ranks' interpreters would run: receives posted into slots, and waits that slow the compute
+  // beside them. Without it every receive is ready.
   bool as_lowered = false;
   std::optional<MemoryAssumptions> memory =
       std::nullopt;  // bytes of every activation, to tell which ranks fit
@@ -51,7 +51,8 @@ struct ScheduleReport {
   std::optional<SearchResult> search;
 };
 
-// Simulates a valid program (verify) and gathers the figures. Errors are those of simulate() and memory_table().
+// Simulates a valid program (verify) and gathers the figures. Errors are those of simulate() and
+// memory_table().
 StatusOr<ScheduleReport> make_report(ComputeProgram program, const ReportRequest& request);
 
 }  // namespace penstock::plan

@@ -28,8 +28,8 @@ const char* name_of(TorchFormat format);  // "compute_only", "compute_comms"
 // the peer's line at that moment, so that every pair of ranks sends and receives in one order; each stage is
 // unsharded first, reduces its gradient behind its last backward, and is resharded then.
 //
-// InvalidArgument says what PyTorch's format or runtime cannot express: a stage on two ranks, several updates,
-// no backwards, losses out of microbatch order.
+// InvalidArgument says what PyTorch's format or runtime cannot express: a stage on two ranks, several
+// updates, no backwards, losses out of microbatch order.
 StatusOr<std::string> program_to_torch_csv(const ComputeProgram& program, TorchFormat format);
 
 // A file that was read: a program where nothing is wrong with it, else what is wrong, at most 20, first ones
@@ -42,11 +42,11 @@ struct TorchImport {
 };
 
 // Reads such a file (at most 64 MiB, plan/schedule/limits.h) and proves that PyTorch would compute the right
-// gradients with it: the whole of every cell matches the grammar (rule "format"; older letters are named), the
-// compute program passes verify(), the loss stage runs its forwards in microbatch order (PyTorch gives out
-// losses by arrival), and in compute_comms there is no empty cell, every transfer that is needed stands once,
-// behind its producer or before its consumer, pairs of ranks send and receive in one order (transfers have no
-// tags), and every stage reduces its gradient once, behind its last backward.
+// gradients with it: the whole of every cell matches the grammar (rule "format"; older letters are named),
+// the compute program passes verify(), the loss stage runs its forwards in microbatch order (PyTorch gives
+// out losses by arrival), and in compute_comms there is no empty cell, every transfer that is needed stands
+// once, behind its producer or before its consumer, pairs of ranks send and receive in one order (transfers
+// have no tags), and every stage reduces its gradient once, behind its last backward.
 //
 // Stages, their ranks and the number of microbatches are read off the actions. `expected`: refuse the other
 // format; by default the content says which one it is.

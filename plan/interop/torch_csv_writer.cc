@@ -108,8 +108,9 @@ Row row_without_transfers(const ComputeProgram& program, RankIndex rank) {
   return row;
 }
 
-// Plays the ranks in turns, an action a turn, and notes every transfer when its producer has run: the order in
-// which PyTorch itself lowers a compute_only file. A rank that waits is looked at again when a tensor reaches it.
+// Plays the ranks in turns, an action a turn, and notes every transfer when its producer has run: the order
+// in which PyTorch itself lowers a compute_only file. A rank that waits is looked at again when a tensor
+// reaches it.
 class TransferPlacer {
  public:
   explicit TransferPlacer(const ComputeProgram& program)

@@ -20,8 +20,9 @@ struct TraceStyle {
   int64_t actions_max = 2'000'000;
 };
 
-// A track a rank with a slice an action, named as in "2B3"; a flow for every transfer between ranks, from the end of its producer
-// to the start of its consumer; a counter a rank of the forwards that it holds, or of bytes where one's size is said.
+// A track a rank with a slice an action, named as in "2B3"; a flow for every transfer between ranks, from the
+// end of its producer to the start of its consumer; a counter a rank of the forwards that it holds, or of
+// bytes where one's size is said.
 //
 // InvalidArgument for more than actions_max actions: the viewer would not open it.
 StatusOr<std::string> timeline_trace(const ComputeProgram& program, const Simulation& simulation,

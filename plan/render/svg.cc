@@ -16,7 +16,8 @@
 namespace penstock::plan {
 namespace {
 
-// Paul Tol's "light" colours, which stay apart under every kind of colour blindness; kinds in the order of ActionKind.
+// Paul Tol's "light" colours, which stay apart under every kind of colour blindness; kinds in the order of
+// ActionKind.
 struct Colour {
   int red, green, blue;
 };
@@ -132,8 +133,8 @@ Frame frame_of(const Simulation& simulation, const SvgStyle& style) {
   return frame;
 }
 
-// Whole names of actions where every cell has room for its own, else microbatches where a cell has room, which is what
-// papers write.
+// Whole names of actions where every cell has room for its own, else microbatches where a cell has room,
+// which is what papers write.
 bool names_fit(const Simulation& simulation, const Frame& frame) {
   for (size_t r = 0; r < frame.ranks; ++r) {
     for (const TimedAction& timed : simulation.ranks[r].actions) {

@@ -19,9 +19,9 @@ struct SvgStyle {
   int actions_max = 20'000;           // cells drawn; those that start first
 };
 
-// A whole SVG file, without scripts or outside references. Colours tell the kinds of action apart for colour-blind eyes too;
-// a rank's later stages are lighter; an overlapped pair is a cell in two halves; what is grey is idle. What is left out is said
-// under the drawing. Text from outside is escaped.
+// A whole SVG file, without scripts or outside references. Colours tell the kinds of action apart for
+// colour-blind eyes too; a rank's later stages are lighter; an overlapped pair is a cell in two halves; what
+// is grey is idle. What is left out is said under the drawing. Text from outside is escaped.
 std::string timeline_svg(const ComputeProgram& program, const Simulation& simulation,
                          const SvgStyle& style = {});
 

@@ -51,7 +51,8 @@ std::string to_string(const TorchCell& cell);
 Work work_of(const TorchAction& action);
 TorchKind torch_kind(ActionKind kind);
 
-// A cell without quotes and blanks around it. InvalidArgument says what was expected, without the cell's text.
+// A cell without quotes and blanks around it. InvalidArgument says what was expected, without the cell's
+// text.
 StatusOr<TorchCell> parse_torch_cell(std::string_view text);
 
 }  // namespace penstock::plan::internal
