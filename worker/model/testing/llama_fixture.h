@@ -1,5 +1,5 @@
-// Reads tests/fixtures/llama: the numbers that PyTorch found for a tiny Llama. Tests only: errors stop the
-// process.
+// Reads tests/fixtures/llama: the numbers that PyTorch found for a tiny Llama and a tiny Qwen3. Tests only:
+// errors stop the process.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,13 @@ namespace penstock::worker {
 
 class LlamaFixture {
  public:
-  explicit LlamaFixture(const std::string& folder) : folder_(folder) {
-    std::ifstream index(folder + "/llama.txt");
+  // `name`: "llama" or "qwen3".
+  explicit LlamaFixture(const std::string& folder, const std::string& name = "llama") : folder_(folder) {
+    std::ifstream index(fmt::format("{}/{}.txt", folder, name));
     std::string key;
     while (index >> key && key != "tensors") index >> numbers_[key];
-    PENSTOCK_CHECK(key == "tensors", "{}/llama.txt", folder);
-    std::ifstream blob(folder + "/llama.bin", std::ios::binary);
+    PENSTOCK_CHECK(key == "tensors", "{}/{}.txt", folder, name);
+    std::ifstream blob(fmt::format("{}/{}.bin", folder, name), std::ios::binary);
     Place place;
     while (index >> key >> place.elements >> place.offset) {
       std::vector<float>& values = tensors_[key];
@@ -58,6 +59,11 @@ class LlamaFixture {
                  .max_position_embeddings = count("sequence_length"),
                  .rope_theta = number("rope_theta"),
                  .rms_norm_eps = number("rms_norm_eps")};
+    if (numbers_.contains("head_dim")) {
+      job.model.head_dim = count("head_dim");
+      job.model.qk_norm = count("qk_norm") == 1;
+      job.model.tie_word_embeddings = count("tie_word_embeddings") == 1;
+    }
     job.data.sources = {folder_ + "/text.bin"};
     job.data.format = "text";
     job.data.sequence_length = count("sequence_length");
