@@ -50,6 +50,8 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
   for (const plan::StageBuffers& buffers : program.buffers) {
     PENSTOCK_ASSIGN_OR_RETURN(StageMemory stage, make_stage(job, buffers));
+    stage_list_.push_back(stage.stage.get());
+    pool_list_.push_back(stage.pool.get());
     stages_.push_back(std::move(stage));
   }
   return warm_up();
@@ -91,18 +93,6 @@ StatusOr<kernels::SlabView> RankModel::activations(StageIndex stage) const {
     if (memory.stage->index() == stage) return memory.slab.view();
   }
   return not_found("stage {} is not of this rank", stage.value);
-}
-
-std::vector<Stage*> RankModel::stages() const {
-  std::vector<Stage*> stages;
-  for (const StageMemory& memory : stages_) stages.push_back(memory.stage.get());
-  return stages;
-}
-
-std::vector<ActivationPool*> RankModel::pools() const {
-  std::vector<ActivationPool*> pools;
-  for (const StageMemory& memory : stages_) pools.push_back(memory.pool.get());
-  return pools;
 }
 
 int64_t RankModel::activation_bytes() const {

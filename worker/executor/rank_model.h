@@ -36,8 +36,8 @@ class RankModel {
   static StatusOr<std::unique_ptr<RankModel>> create(const plan::JobSpec& job,
                                                      const plan::RankProgram& program);
 
-  std::vector<Stage*> stages() const;
-  std::vector<ActivationPool*> pools() const;
+  const std::vector<Stage*>& stages() const { return stage_list_; }
+  const std::vector<ActivationPool*>& pools() const { return pool_list_; }
   const ParameterStore& parameters() const { return *parameters_; }
   // Of the data that it reads; null when it reads none.
   const DataFingerprint* data() const { return data_ ? &*data_ : nullptr; }
@@ -82,6 +82,8 @@ class RankModel {
   std::optional<DataFingerprint> data_;  // beside tokens_
   std::optional<AdamW> optimizer_;
   std::vector<StageMemory> stages_;
+  std::vector<Stage*> stage_list_;  // beside stages_, as are the pools
+  std::vector<ActivationPool*> pool_list_;
 };
 
 }  // namespace penstock::worker
