@@ -63,6 +63,20 @@ class OneCurve(unittest.TestCase):
             with self.subTest(**shape):
                 self.assertEqual(self.outcome(**shape), (losses, digest))
 
+    def test_shape_of_the_run_moves_no_bit_in_bfloat16(self):
+        """The same contract where every block edge rounds: cuts, schedules and threads round nothing more or less."""
+        losses, digest = self.outcome(pipeline=1, schedule="naive", dtype="bfloat16")
+        self.assertLess(losses[-1], 0.8 * losses[0])
+        self.assertNotEqual((losses, digest), self.outcome(pipeline=1, schedule="naive"))
+        shapes = [dict(pipeline=pipeline, schedule=schedule, stages_per_rank=stages_per_rank, threads=threads)
+                  for pipeline in (1, 2, 4)
+                  for schedule, stages_per_rank in (("gpipe", 1), ("1f1b", 1), ("interleaved-1f1b", 2))
+                  for threads in (1, 2)]
+        shapes.append(dict(pipeline=2, schedule="1f1b", split="[[embedding], [0, 1, 2, 3, 4, 5, head]]"))
+        for shape in shapes:
+            with self.subTest(**shape):
+                self.assertEqual(self.outcome(**shape, dtype="bfloat16"), (losses, digest))
+
     def test_odd_microbatch_counts_move_no_bit(self):
         """m = 3 and m = 7 fit no textbook rule of the interleaved schedule."""
         for batch in (3, 7):
