@@ -311,7 +311,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"tie_word_embeddings: false", "moe: {num_experts: 8}",
                 "line 12: model.moe: not built yet; expected no such key, found a section"},
         Refusal{"dtype: float32", "dtype: mxfp8",
-                "line 22: train.dtype: not built yet; expected float32 or bfloat16, found mxfp8"},
+                "line 22: train.dtype: not built yet; expected one of float32, bfloat16, found mxfp8"},
         Refusal{"expert: 1", "expert: 2", "line 31: parallel.expert: not built yet; expected 1, found 2"},
         Refusal{"  data: 1", "  data: 4", "line 32: parallel.data: not built yet; expected 1, found 4"},
         Refusal{"mode: two-sided", "mode: one-sided",
