@@ -5,7 +5,8 @@
 
 namespace penstock::kernels::cpu {
 
-typedef uint32_t UnalignedBitLanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef uint32_t UnalignedBitLanes
+    __attribute__((vector_size(64), aligned(2), may_alias));  // of bfloat16 too
 
 PENSTOCK_INLINE inline BitLanes load_bits(const void* from) {
   return *static_cast<const UnalignedBitLanes*>(from);
