@@ -184,7 +184,7 @@ Status RankSession::report_step(StepIndex step, double gradient_norm) {
     if (stage->has_loss()) report_.loss = stage->loss_sum() / static_cast<double>(stage->loss_targets());
   }
   recorder_->end(environment_.clock.now(), model_->cpu_time(), report_);
-  const std::vector<ActivationPool*> pools = model_->pools();
+  const std::vector<ActivationPool*>& pools = model_->pools();
   for (size_t i = 0; i < pools.size(); ++i) {
     report_.stages[i].activation_slots = pools[i]->capacity();
     report_.stages[i].activation_slots_peak = pools[i]->held_peak();
