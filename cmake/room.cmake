@@ -101,8 +101,15 @@ function(penstock_build_room path)
     if(ROOM_PROGRAM)
       add_dependencies(${target}_test ${target})  # the tests of a program run it
     endif()
-    target_compile_definitions(${target}_test PRIVATE
-      PENSTOCK_SOURCE_DIR="${CMAKE_SOURCE_DIR}" PENSTOCK_BINARY_DIR="${CMAKE_BINARY_DIR}")
+    # Only for the files that ask: the objects of all others are then the same in every checkout, for ccache.
+    foreach(file IN LISTS tests)
+      file(STRINGS ${file} asked REGEX "PENSTOCK_(SOURCE|BINARY)_DIR" LIMIT_COUNT 1)
+      if(asked)
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+        set_source_files_properties(${file} PROPERTIES COMPILE_DEFINITIONS
+          "PENSTOCK_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";PENSTOCK_BINARY_DIR=\"${CMAKE_BINARY_DIR}\"")
+      endif()
+    endforeach()
     include(GoogleTest)
     gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${path}:"
       PROPERTIES TIMEOUT 300)  # the environment of every test is in CMakePresets.json

@@ -34,7 +34,7 @@ penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor ker
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
 penstock_room(worker/checkpoint USES base base/safetensors plan/spec proto/codec kernels/tensor worker/model
-  TEST_USES plan/interop kernels/device kernels/ops worker/data)
+  TEST_USES kernels/device kernels/ops worker/data)
 penstock_room(worker/telemetry USES base plan/schedule proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification proto/codec
   kernels/device kernels/tensor kernels/ops
@@ -74,11 +74,19 @@ penstock_program(penstock-prepare client/prepare/main USES base base/token_files
 
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
 penstock_room(tests/fuzz USES base base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
+# tests/hugging_face: folders that transformers wrote, from their config.json to the logits.
+penstock_room(tests/hugging_face USES base base/safetensors plan/spec plan/interop kernels/device kernels/tensor kernels/ops
+  worker/data worker/model worker/checkpoint)
 # tests/programs: the verifier and the lowering against a separate checker, on damaged programs of all families.
 penstock_room(tests/programs USES base plan/schedule plan/verification plan/simulation)
 # tests/speed: benchmarks of several rooms together.
 penstock_room(tests/speed USES base plan/schedule plan/verification plan/simulation)
 # tests/perf: programs that print the numbers of tests/perf/run.
+penstock_room(tests/perf/job USES base plan/spec plan/schedule proto/codec)
+penstock_program(penstock-perf-pipeline tests/perf/pipeline USES base plan/schedule plan/simulation proto/codec
+  worker/transport worker/transport/gloo worker/executor tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
+penstock_program(penstock-perf-schedule tests/perf/schedule USES base plan/schedule plan/verification plan/simulation
+  LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-step tests/perf/step USES base plan/spec plan/schedule proto/codec kernels/device
   kernels/tensor worker/transport worker/executor LIBRARIES penstock_dnnl CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_room(tests/architecture USES base)

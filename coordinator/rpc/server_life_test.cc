@@ -118,6 +118,7 @@ TEST_F(ServerLife, readers_of_logs_may_leave_while_empty_answers_come) {
   const auto jobs = v1::Jobs::NewStub(channel);
   v1::LogsRequest request;
   request.set_name("a");
+  request.set_follow(true);
   std::vector<std::jthread> readers;
   for (int i = 0; i < 4; ++i) {
     readers.emplace_back([&] {

@@ -75,11 +75,13 @@ std::vector<std::vector<RankIndex>> v_placement(int ranks) {
 bool accumulates_in_microbatch_order(const ComputeProgram& program) {
   if (program.has_replicas()) return false;
   std::vector<int> last(program.stages(), -1);
+  int last_loss = -1;
   bool in_order = true;
   for (const auto& actions : program.actions) {
     for_each_work(actions, [&](const Work& work) {
-      if (work.kind != ActionKind::Backward && work.kind != ActionKind::WeightGradient) return;
-      int& previous = last[work.stage.value];
+      const bool is_loss = work.stage == program.loss_stage() && work.kind == ActionKind::Forward;
+      if (!is_loss && work.kind != ActionKind::Backward && work.kind != ActionKind::WeightGradient) return;
+      int& previous = is_loss ? last_loss : last[work.stage.value];
       in_order = in_order && work.microbatch.value > previous;
       previous = work.microbatch.value;
     });

@@ -46,6 +46,17 @@ TEST(VerifyCompute, backwards_out_of_microbatch_order_are_valid_and_not_bit_iden
   EXPECT_FALSE(verdict.bit_identical);
 }
 
+TEST(VerifyCompute, losses_out_of_microbatch_order_are_valid_and_not_bit_identical) {
+  // The head adds to its weight gradient in its forward.
+  const ComputeProgram program = with_actions(1, 2, {{"0F1", "0F0", "0B0", "0B1"}});
+  const Verdict verdict = verify(program);
+  EXPECT_EQ(first(verdict), "valid");
+  EXPECT_FALSE(verdict.bit_identical);
+  const LoweredProgram lowered = *lower(program);
+  EXPECT_FALSE(verify(lowered).bit_identical);
+  EXPECT_FALSE(verify(lowered.ranks.front()).bit_identical);
+}
+
 TEST(VerifyCompute, two_swapped_actions_are_named_with_rank_position_and_rule) {
   ComputeProgram program = *generate({"1f1b", 4, 8, 1});
   std::swap(program.actions[3][0], program.actions[3][1]);

@@ -69,6 +69,7 @@ StepReport step_report() {
   report.wall_seconds = 0.25;
   report.cpu_seconds = 0.125;
   report.wait_seconds = 0.0625;
+  report.optimizer_seconds = 0.125;
   report.gradient_norm = 1.5;
   report.stages = {{StageIndex(1), 0.01, 0.02, 0, 0, 4, 3}};
   report.memory = {{"activations", 1 << 20}};

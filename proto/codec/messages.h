@@ -54,6 +54,7 @@ struct StepReport {
   double wall_seconds = 0;
   double cpu_seconds = 0;
   double wait_seconds = 0;
+  double optimizer_seconds = 0;  // norms and update, without the waits in between
   std::vector<StageTimes> stages;
   std::vector<MemoryKind> memory;
   double gradient_norm = 0;

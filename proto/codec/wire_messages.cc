@@ -219,6 +219,7 @@ v1::StepReport to_proto(const StepReport& report) {
   message.set_wall_seconds(report.wall_seconds);
   message.set_cpu_seconds(report.cpu_seconds);
   message.set_wait_seconds(report.wait_seconds);
+  message.set_optimizer_seconds(report.optimizer_seconds);
   message.set_gradient_norm(report.gradient_norm);
   for (const StageTimes& times : report.stages) {
     v1::StageTimes& added = *message.add_stages();
@@ -249,6 +250,7 @@ StatusOr<StepReport> from_proto(const v1::StepReport& message) {
   checks.seconds("wall_seconds", report.wall_seconds = message.wall_seconds());
   checks.seconds("cpu_seconds", report.cpu_seconds = message.cpu_seconds());
   checks.seconds("wait_seconds", report.wait_seconds = message.wait_seconds());
+  checks.seconds("optimizer_seconds", report.optimizer_seconds = message.optimizer_seconds());
   report.gradient_norm = message.gradient_norm();
   checks.count("stages", static_cast<size_t>(message.stages_size()), kMostStagesOfARank);
   for (int i = 0; checks.ok() && i < message.stages_size(); ++i) {

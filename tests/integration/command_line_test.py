@@ -48,11 +48,11 @@ class CommandLine(unittest.TestCase):
             (self.good(pipeline=2, split="[[embedding, 0, 1, 2], [4, 5, head]]"), ["split", "3"]),
             (self.good(pipeline=2, split="[[embedding, 0, 1, 2], [2, 3, 4, 5, head]]"), ["split", "2"]),
             (self.good(pipeline=16), ["stages", "16", "8"]),
-            (self.good(global_batch_size=7), ["global_batch_size", "7", "2"]),
+            (self.good(microbatch_size=9), ["microbatch_size", "global_batch_size", "8", "9"]),
             (self.good(schedule="1f1"), ["schedule", "1f1b"]),
             (self.good(schedule="zb-h1"), ["zb-h1", "not built yet"]),
             (self.good(extra="checkpoint: {directory: /tmp, every: 5}\n"), ["checkpoint", "not built yet"]),
-            (self.good().replace("steps:", "dtype: bfloat16, steps:"), ["dtype", "bfloat16", "not built yet"]),
+            (self.good(dtype="mxfp8"), ["dtype", "mxfp8", "not built yet"]),
             ("name: [unclosed", ["line 1"]),
             ("", ["line 1", "job file", "found nothing"]),
         ]

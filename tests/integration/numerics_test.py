@@ -88,6 +88,73 @@ class OneCurve(unittest.TestCase):
                 with self.subTest(batch=batch, **shape):
                     self.assertEqual(self.outcome(**base, **shape), expected)
 
+    # What a job may say of its model, its data and its batch, each alone and all together.
+    VARIANTS = {
+        "tied embeddings": dict(model=", tie_word_embeddings: true"),
+        "qk norm": dict(model=", qk_norm: true, head_dim: 12"),
+        "dropout": dict(model=", hidden_dropout: 0.2"),
+        "uneven microbatches": dict(microbatch_size=3),
+        "documents": dict(data=", end_of_document: 46"),
+        "all together": dict(model=", tie_word_embeddings: true, qk_norm: true, head_dim: 12, hidden_dropout: 0.2",
+                             microbatch_size=3, data=", end_of_document: 46"),
+    }
+    SHAPES = (dict(pipeline=2, schedule="1f1b"), dict(pipeline=4, schedule="gpipe", threads=2),
+              dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b"),
+              dict(pipeline=4, stages_per_rank=2, schedule="interleaved-1f1b"),
+              dict(pipeline=2, schedule="1f1b", split="[[embedding], [0, 1, 2, 3, 4, 5, head]]"))
+
+    def test_whatever_a_model_says_the_shape_of_the_run_moves_no_bit(self):
+        plain, _ = self.outcome(steps=6)
+        for name, variant in self.VARIANTS.items():
+            expected = self.outcome(pipeline=1, schedule="naive", steps=6, **variant)
+            if name != "uneven microbatches":
+                self.assertNotEqual(expected[0], plain, name)
+            for shape in self.SHAPES:
+                with self.subTest(name, **shape):
+                    self.assertEqual(self.outcome(steps=6, **variant, **shape), expected)
+
+    def test_a_batch_of_eight_in_three_microbatches_is_that_batch_in_one(self):
+        whole, _ = self.outcome(microbatch_size=8, steps=6)
+        parts, _ = self.outcome(microbatch_size=3, steps=6, pipeline=2)
+        for one, three in zip(whole, parts):
+            self.assertLess(abs(one - three), 1e-6 * one)
+
+    def validated(self, every=2, **job):
+        """Losses, digest and validation losses of a job that is validated on text that it does not train on."""
+        held_out = self.folder / "held_out.txt"
+        held_out.write_text("".join(f"{n} green bottles hanging on the wall. " for n in range(200)))
+        extra = f"validation: {{source: {held_out}, every: {every}, microbatches: 3}}\n"
+        name = self.cluster.submit(extra=extra, **job)
+        ended = self.cluster.wait_for_state(name, {"succeeded", "failed", "cancelled"}, 120)
+        self.assertEqual(ended["state"], "succeeded", ended["reason"])
+        message = self.cluster.job_message(name)
+        passes = [(each.step, each.loss) for each in message.validation]
+        self.assertEqual(ended["validation"], [{"step": s, "loss": repr(l)} for s, l in passes])
+        for stage in ended["stages"]:
+            self.assertEqual(stage["memory_peak_bytes"], stage["memory_predicted_bytes"])
+        return list(message.losses), ended["weights_digest"], passes
+
+    def test_validation_moves_no_bit_of_the_training_and_is_the_same_on_every_shape(self):
+        variant = dict(steps=7, **self.VARIANTS["all together"])
+        losses, digest = self.outcome(pipeline=1, schedule="naive", **variant)
+        expected = None
+        for shape in (dict(pipeline=1, schedule="naive"), *self.SHAPES):
+            with self.subTest(**shape):
+                found = self.validated(**variant, **shape)
+                self.assertEqual(found[:2], (losses, digest))
+                expected = expected or found[2]
+                self.assertEqual([step for step, _ in found[2]], [2, 4, 6, 7])  # every second, and the last
+                self.assertEqual(found[2], expected)
+        self.assertLess(expected[-1][1], expected[0][1])  # another text of the same words is learnt too
+
+    def test_validation_is_without_dropout_and_always_of_the_same_samples(self):
+        """A model that does not move has one validation loss, whatever its masks."""
+        still = dict(steps=6, lr=0, model=", hidden_dropout: 0.5")
+        losses, _, passes = self.validated(**still)
+        self.assertEqual(len({loss for _, loss in passes}), 1)
+        _, _, undropped = self.validated(steps=6, lr=0)
+        self.assertEqual(passes, undropped)
+
     def test_another_seed_is_another_curve(self):
         first = self.outcome(steps=3)
         self.assertEqual(self.outcome(steps=3), first)

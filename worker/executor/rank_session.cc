@@ -151,10 +151,12 @@ Status RankSession::reduce_gradients(StepIndex, StageIndex) {
 }
 
 Status RankSession::optimizer_step(StepIndex step) {
+  const TimePoint begin = environment_.clock.now();
+  Duration waited{};
   const auto waiting = [&](auto&& exchange) {
     const TimePoint start = environment_.clock.now();
     auto result = exchange();
-    recorder_->add_wait(environment_.clock.now() - start);
+    waited += environment_.clock.now() - start;
     return result;
   };
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
@@ -163,6 +165,8 @@ Status RankSession::optimizer_step(StepIndex step) {
   PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, norm));
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->share_weight(); }));
   model_->zero_tied_gradient();
+  recorder_->add_wait(waited);
+  recorder_->add_optimizer(environment_.clock.now() - begin - waited);
   return report_step(step, norm);
 }
 

@@ -27,6 +27,7 @@ void StepRecorder::begin(TimePoint now, Duration cpu) {
   began_ = now;
   cpu_at_begin_ = cpu;
   waited_ = Duration::zero();
+  optimizer_ = Duration::zero();
   for (StageSamples& stage : stages_) {
     for (auto& samples : stage.seconds) samples.clear();
   }
@@ -42,6 +43,7 @@ void StepRecorder::end(TimePoint now, Duration cpu, StepReport& report) {
   report.wall_seconds = to_seconds(now - began_);
   report.cpu_seconds = to_seconds(cpu - cpu_at_begin_);
   report.wait_seconds = to_seconds(waited_);
+  report.optimizer_seconds = to_seconds(optimizer_);
   report.stages.resize(stages_.size());
   for (size_t i = 0; i < stages_.size(); ++i) {
     auto& seconds = stages_[i].seconds;

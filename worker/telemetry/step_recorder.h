@@ -30,8 +30,10 @@ class StepRecorder {
   void begin(TimePoint now, Duration cpu);
   void add_action(StageIndex stage, plan::ActionKind kind, Duration took);
   void add_wait(Duration waited) { waited_ += waited; }
+  // The optimizer's own work: not what it waited for.
+  void add_optimizer(Duration took) { optimizer_ += took; }
 
-  // Writes wall, CPU and wait seconds and the medians of every stage into `report`, and begins the next step.
+  // Writes wall, CPU, wait and optimizer seconds and the medians of every stage into `report`, and begins the next step.
   void end(TimePoint now, Duration cpu, StepReport& report);
 
  private:
@@ -47,6 +49,7 @@ class StepRecorder {
   TimePoint began_;
   Duration cpu_at_begin_{};
   Duration waited_{};
+  Duration optimizer_{};
 };
 
 }  // namespace penstock::worker

@@ -27,12 +27,14 @@ TEST(StepRecorder, step_is_told_by_stage_and_kind_and_the_next_starts_afresh) {
   recorder.add_action(StageIndex(5), ActionKind::Backward, 40ms);
   recorder.add_wait(5ms);
   recorder.add_wait(7ms);
+  recorder.add_optimizer(3ms);
   clock.advance(200ms);
   StepReport report;
   recorder.end(clock.now(), 1s + 90ms, report);
   EXPECT_DOUBLE_EQ(report.wall_seconds, 0.2);
   EXPECT_DOUBLE_EQ(report.cpu_seconds, 0.09);
   EXPECT_DOUBLE_EQ(report.wait_seconds, 0.012);
+  EXPECT_DOUBLE_EQ(report.optimizer_seconds, 0.003);
   ASSERT_EQ(report.stages.size(), 2u);
   EXPECT_EQ(report.stages[0].stage, StageIndex(1));
   EXPECT_DOUBLE_EQ(report.stages[0].forward_seconds, 0.02);
@@ -45,6 +47,7 @@ TEST(StepRecorder, step_is_told_by_stage_and_kind_and_the_next_starts_afresh) {
   EXPECT_DOUBLE_EQ(report.wall_seconds, 0.1);
   EXPECT_NEAR(report.cpu_seconds, 0.01, 1e-12);
   EXPECT_EQ(report.wait_seconds, 0);
+  EXPECT_EQ(report.optimizer_seconds, 0);
   EXPECT_DOUBLE_EQ(report.stages[0].forward_seconds, 0.05);
   EXPECT_EQ(report.stages[1].backward_seconds, 0);
 }

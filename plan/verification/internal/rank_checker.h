@@ -19,7 +19,7 @@ namespace penstock::plan::internal {
 // What a checked rank's program says about the whole; meaningful when the report stayed empty.
 struct RankFacts {
   std::vector<int> high_water;       // per own stage: leases held at once
-  bool accumulates_in_order = true;  // every own stage, in microbatch order
+  bool accumulates_in_order = true;  // every own stage's gradients, and the head's, in microbatch order
   // Which of the staleness rules the versions of its computations follow; at least one.
   bool is_synchronous = true;
   bool is_double_buffered = true;
@@ -67,6 +67,7 @@ class RankChecker {
     int held = 0;
     int high_water = 0;
     int last_accumulated = -1;
+    int last_forward = -1;
     std::vector<int> open;      // [update]: forwards whose backward has not ended
     std::vector<bool> reduced;  // [update]
   };

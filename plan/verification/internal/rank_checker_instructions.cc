@@ -147,6 +147,9 @@ void RankChecker::note_computation(Cell& cell) {
   OwnStage& stage = *own_stage();
   if (work.kind == ActionKind::Forward) {
     claim(cell.forward);
+    const bool is_loss = work.stage.value == program_.stages - 1;
+    if (is_loss && work.microbatch.value <= stage.last_forward) facts_.accumulates_in_order = false;
+    stage.last_forward = work.microbatch.value;
     if (!program_.forward_only) ++stage.open[update_of(work.microbatch)];
     return;
   }

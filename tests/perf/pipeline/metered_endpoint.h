@@ -1,0 +1,50 @@
+// An endpoint that counts the CPU time its caller burns inside wait().
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "worker/transport/endpoint.h"
+
+namespace penstock::perf {
+
+struct Meter {
+  Duration cpu_in_waits{};
+};
+
+class MeteredEndpoint final : public worker::Endpoint {
+ public:
+  MeteredEndpoint(std::unique_ptr<worker::Endpoint> inner, Meter& meter)
+      : inner_(std::move(inner)), meter_(&meter) {}
+
+  Status open(const worker::Group& group, worker::Rendezvous& rendezvous, Duration timeout) override {
+    return inner_->open(group, rendezvous, timeout);
+  }
+  StatusOr<worker::TransferId> post_send(RankIndex target, const void* data, int64_t bytes) override {
+    return inner_->post_send(target, data, bytes);
+  }
+  StatusOr<worker::TransferId> post_receive(RankIndex source, void* data, int64_t bytes) override {
+    return inner_->post_receive(source, data, bytes);
+  }
+  Status wait(worker::TransferId id) override {
+    const Duration start = thread_cpu_time();
+    Status status = inner_->wait(id);
+    meter_->cpu_in_waits += thread_cpu_time() - start;
+    return status;
+  }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+  Status drain() override { return inner_->drain(); }
+
+ private:
+  std::unique_ptr<worker::Endpoint> inner_;
+  Meter* meter_;
+};
+
+// `meter` outlives it.
+inline std::unique_ptr<worker::Endpoint> metered(std::unique_ptr<worker::Endpoint> endpoint, Meter& meter) {
+  return std::make_unique<MeteredEndpoint>(std::move(endpoint), meter);
+}
+
+}  // namespace penstock::perf
