@@ -87,6 +87,6 @@ penstock_program(penstock-perf-pipeline tests/perf/pipeline USES base plan/sched
   worker/transport worker/transport/gloo worker/executor tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-schedule tests/perf/schedule USES base plan/schedule plan/verification plan/simulation
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
-penstock_program(penstock-perf-step tests/perf/step USES base plan/spec plan/schedule proto/codec kernels/device
-  kernels/tensor worker/transport worker/executor LIBRARIES penstock_dnnl CLI11::CLI11 nlohmann_json::nlohmann_json)
+penstock_program(penstock-perf-step tests/perf/step USES base proto/codec kernels/device kernels/tensor worker/transport
+  worker/executor tests/perf/job LIBRARIES penstock_dnnl CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_room(tests/architecture USES base)

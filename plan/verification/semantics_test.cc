@@ -157,6 +157,24 @@ TEST(SendSemantics, two_ranks_with_two_stages_each_tell_their_messages_apart) {
   EXPECT_EQ(refused, 6 * 5 / 2);
 }
 
+TEST(SendSemantics, connection_that_skips_a_stage_is_refused_at_both_ends) {
+  // A tensor for a stage beyond the next one has no place in the order of any link, and hangs where links batch.
+  const LoweredProgram sound = in_queue_order(program_of("1f1b", 3, 2));
+  struct End {
+    int rank;
+    InstructionKind kind;
+    int other;
+  };
+  for (const auto& [rank, kind, peer] :
+       {End{0, InstructionKind::Send, 2}, End{2, InstructionKind::PostReceive, 0}}) {
+    LoweredProgram program = sound;
+    RankProgram& changed = program.ranks[static_cast<size_t>(rank)];
+    changed.instructions[find(changed, kind)].peer = RankIndex(peer);
+    EXPECT_THAT(first(verify(program)), HasSubstr("transfers: rank " + std::to_string(rank)));
+    EXPECT_THAT(first(verify(changed)), HasSubstr("transfers: rank " + std::to_string(rank)));
+  }
+}
+
 TEST(SendSemantics, send_that_is_issued_after_the_next_forward_is_refused) {
   // It would make the warm-up slower than it has to be, on every rank behind.
   LoweredProgram program = *lower(program_of("1f1b", 3, 4));

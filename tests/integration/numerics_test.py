@@ -58,6 +58,10 @@ class OneCurve(unittest.TestCase):
             dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b",
                  split="[[embedding, 0], [1, 2, 3], [4], [5, head]]"),
             dict(pipeline=2, stages_per_rank=4, schedule="interleaved-1f1b", threads=2),
+            dict(pipeline=2, stages_per_rank=2, schedule="looped-bfs"),
+            dict(pipeline=4, stages_per_rank=2, schedule="looped-bfs"),
+            dict(pipeline=2, stages_per_rank=2, schedule="1f1b-v"),  # the loss is on rank 0
+            dict(pipeline=4, stages_per_rank=2, schedule="1f1b-v", threads=2),
         ]
         for shape in shapes:
             with self.subTest(**shape):
@@ -76,6 +80,29 @@ class OneCurve(unittest.TestCase):
         for shape in shapes:
             with self.subTest(**shape):
                 self.assertEqual(self.outcome(**shape, dtype="bfloat16"), (losses, digest))
+
+    def program_file(self, schedule, output, ending):
+        made = self.cluster.run("schedule", schedule, "-p", 2, "-m", 4, "-o", output)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        path = self.folder / f"{schedule}.{ending}"
+        path.write_text(made.stdout)
+        return f"file:{path}"
+
+    def test_a_program_from_a_file_trains_as_the_schedule_that_it_is(self):
+        curve = self.outcome(pipeline=2, schedule="1f1b")
+        for output, ending in (("json", "json"), ("torch-csv", "csv")):
+            with self.subTest(output=output):
+                self.assertEqual(self.outcome(pipeline=2, schedule=self.program_file("1f1b", output, ending)), curve)
+        # Last in, first out: its sums have another order, which a file may have.
+        losses, _ = self.outcome(pipeline=2, schedule=self.program_file("gpipe-lifo", "json", "json"))
+        for ours, theirs in zip(losses, curve[0]):
+            self.assertAlmostEqual(ours, theirs, delta=1e-4 * theirs)
+
+    def test_a_program_that_workers_cannot_run_is_refused_by_its_kind(self):
+        job = self.cluster.write_job(pipeline=2, schedule=self.program_file("zb-h1", "json", "json"))
+        refused = self.cluster.run("submit", job)
+        self.assertEqual(refused.returncode, 2, refused.stdout)
+        self.assertRegex(refused.stderr, "parallel.schedule.*I")
 
     def test_odd_microbatch_counts_move_no_bit(self):
         """m = 3 and m = 7 fit no textbook rule of the interleaved schedule."""

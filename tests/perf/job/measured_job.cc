@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 
@@ -64,6 +65,11 @@ std::vector<ExecutorAssignment> MeasuredJob::assignments() const {
     assignments.push_back({std::move(assignment), "127.0.0.1", "perf"});
   }
   return assignments;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.at(values.size() / 2);
 }
 
 }  // namespace penstock::perf

@@ -4,8 +4,9 @@
 // schedule:
 //   pipeline_efficiency  the step's time as simulated from the run's own action times (medians of the step, by stage)
 //                        plus its optimizer's, over the time that it took: the median over the steps
-//   wait_cpu             CPU time that a rank burnt beside its work, over the step's time: of the compute thread inside
-//                        waits, and of all other threads (which only move messages); the worse of the two ranks
+//   wait_cpu             CPU time that a rank burnt, with all of its threads, while its compute thread waited, over the
+//                        step's time: the worse of the two ranks
+//   transport_cpu        CPU time of the threads that move messages, waits or not, over the step's time: the same
 // It needs two idle cores: what runs beside it is counted as inefficiency.
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,7 +15,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +40,8 @@ constexpr int kMostStages = 8;
 struct RankStep {
   double wall = 0;
   double optimizer = 0;
-  double beside_work = 0;                     // CPU seconds, as wait_cpu counts them
+  double wait_cpu = 0;
+  double transport_cpu = 0;
   std::array<double, kMostStages> forward{};  // [stage]
   std::array<double, kMostStages> backward{};
 };
@@ -48,21 +49,20 @@ struct Measured {
   std::array<std::array<RankStep, kMostSteps>, kRanks> ranks;
 };
 
-Duration process_cpu_time() {
-  timespec used{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+// CPU time used so far: by everything while the compute thread waited, and by the threads that move messages.
+struct CpuBesideWork {
+  Duration in_waits{};
+  Duration transport{};
+};
+CpuBesideWork cpu_beside_work(const Meter& meter) {
+  return {meter.cpu_in_waits, process_cpu_time() - thread_cpu_time()};
 }
 
-// CPU time of all threads but the caller's, and of the caller's inside waits.
-Duration cpu_beside_work(const Meter& meter) {
-  return process_cpu_time() - thread_cpu_time() + meter.cpu_in_waits;
-}
-
-void keep(const StepReport& report, Duration beside_work, RankStep& step) {
+void keep(const StepReport& report, const CpuBesideWork& from, const CpuBesideWork& to, RankStep& step) {
   step.wall = report.wall_seconds;
   step.optimizer = report.optimizer_seconds;
-  step.beside_work = to_seconds(beside_work);
+  step.wait_cpu = to_seconds(to.in_waits - from.in_waits);
+  step.transport_cpu = to_seconds(to.transport - from.transport);
   for (const StageTimes& stage : report.stages) {
     step.forward.at(static_cast<size_t>(stage.stage.value)) = stage.forward_seconds;
     step.backward.at(static_cast<size_t>(stage.stage.value)) = stage.backward_seconds;
@@ -73,11 +73,11 @@ void keep(const StepReport& report, Duration beside_work, RankStep& step) {
 int run_rank(const ExecutorAssignment& assignment, worker::Rendezvous& rendezvous,
              std::array<RankStep, kMostSteps>& steps) {
   Meter meter;
-  Duration before{};
+  CpuBesideWork before;
   size_t ended = 0;
   const auto report = [&](const codec::ExecutorFrame& frame) {
     if (const auto* step = std::get_if<StepReport>(&frame)) {
-      keep(*step, cpu_beside_work(meter) - before, steps.at(ended++));
+      keep(*step, before, cpu_beside_work(meter), steps.at(ended++));
     }
     before = cpu_beside_work(meter);
     return ok_status();
@@ -113,11 +113,6 @@ bool run_ranks(const std::vector<ExecutorAssignment>& assignments, Measured& mea
   return all_well;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 // Nanoseconds are the ticks.
 double simulated_seconds(const plan::ComputeProgram& program, const Measured& measured, int step) {
   constexpr double kTicksPerSecond = 1e9;
@@ -137,14 +132,15 @@ double simulated_seconds(const plan::ComputeProgram& program, const Measured& me
 nlohmann::ordered_json outcome_of(const MeasuredJob& job, const plan::ComputeProgram& program,
                                   const Measured& measured) {
   std::vector<double> efficiency, wall, simulated;
-  std::array<std::vector<double>, kRanks> beside_work;
+  std::array<std::vector<double>, kRanks> wait_cpu, transport_cpu;
   for (int step = kWarmUpSteps; step < job.steps; ++step) {
     double slowest = 0, optimizer = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
       const RankStep& times = measured.ranks[rank][step];
       slowest = std::max(slowest, times.wall);
       optimizer = std::max(optimizer, times.optimizer);
-      beside_work[rank].push_back(times.beside_work / times.wall);
+      wait_cpu[rank].push_back(times.wait_cpu / times.wall);
+      transport_cpu[rank].push_back(times.transport_cpu / times.wall);
     }
     wall.push_back(slowest);
     simulated.push_back(simulated_seconds(program, measured, step) + optimizer);
@@ -160,7 +156,8 @@ nlohmann::ordered_json outcome_of(const MeasuredJob& job, const plan::ComputePro
           {"step_seconds", median(wall)},
           {"simulated_seconds", median(simulated)},
           {"pipeline_efficiency", median(efficiency)},
-          {"wait_cpu", std::max(median(beside_work[0]), median(beside_work[1]))}};
+          {"wait_cpu", std::max(median(wait_cpu[0]), median(wait_cpu[1]))},
+          {"transport_cpu", std::max(median(transport_cpu[0]), median(transport_cpu[1]))}};
 }
 
 bool measure(MeasuredJob job) {

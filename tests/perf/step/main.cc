@@ -7,19 +7,14 @@
 //   allocations_per_step  most calls of operator new that a step after the second made from our own code
 //   library_allocations_per_step  the same from the libraries: oneDNN's executions
 // With --profile also, on stderr, where the products' time goes.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "plan/schedule/families.h"
+#include "tests/perf/job/measured_job.h"
 #include "tests/perf/step/bare_products.h"
 #include "tests/perf/step/counted_new.h"
 #include "worker/executor/rank_session.h"
@@ -30,52 +25,18 @@ namespace {
 
 constexpr int kWarmUpSteps = 2;
 
-// Random tokens in a file of its own, removed at the end.
-class TokenFile {
- public:
-  TokenFile(int64_t tokens, int64_t vocabulary)
-      : path_(std::filesystem::temp_directory_path() / fmt::format("penstock_perf_{}.bin", ::getpid())) {
-    std::mt19937 random(1);
-    std::vector<uint16_t> values(static_cast<size_t>(tokens));
-    for (uint16_t& each : values) each = static_cast<uint16_t>(random() % static_cast<uint64_t>(vocabulary));
-    std::ofstream(path_, std::ios::binary)
-        .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(2 * values.size()));
-  }
-  ~TokenFile() { std::filesystem::remove(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-std::string job_text(const StepShape& shape, const TokenFile& tokens, int steps) {
-  return fmt::format(R"(name: perf
-model: {{vocab_size: {}, hidden_size: {}, num_hidden_layers: {}, num_attention_heads: {}, intermediate_size: {},
-         max_position_embeddings: {}}}
-data: {{source: {}, token_type: uint16, sequence_length: {}, epochs: 0}}
-train: {{steps: {}, global_batch_size: {}, microbatch_size: {}, dtype: {}, optimizer: {{name: adamw, lr: 1e-4}}}}
-parallel: {{pipeline: 1, schedule: 1f1b}}
-device: {{kind: cpu, threads: 1}}
-)",
-                     shape.vocabulary, shape.hidden, shape.layers, shape.heads, shape.intermediate,
-                     shape.sequence_length, tokens.path().string(), shape.sequence_length, steps,
-                     shape.microbatches * shape.microbatch_size, shape.microbatch_size, shape.dtype());
-}
-
-ExecutorAssignment assignment_of(const std::string& yaml) {
-  const plan::JobSpec job = plan::parse_job_spec(yaml).value();
-  const plan::ComputeProgram program =
-      plan::generate({"1f1b", 1, static_cast<int>(job.microbatches()), 1}).value();
-  Assignment assignment{.attempt = {"perf", 1, 1},
-                        .rank = RankIndex(0),
-                        .device = 0,
-                        .spec_yaml = yaml,
-                        .split = job.parallel.split,
-                        .program = plan::lower(program).value().ranks.front(),
-                        .first_step = 0,
-                        .rank_hosts = {"here"},
-                        .weights = {}};
-  return {std::move(assignment), "127.0.0.1", "perf"};
+MeasuredJob job_of(const StepShape& shape, const TokenFile& tokens, int steps) {
+  return {.tokens = tokens.path(),
+          .vocabulary = shape.vocabulary,
+          .hidden = shape.hidden,
+          .layers = shape.layers,
+          .heads = shape.heads,
+          .intermediate = shape.intermediate,
+          .sequence_length = shape.sequence_length,
+          .microbatch_size = shape.microbatch_size,
+          .microbatches = shape.microbatches,
+          .dtype = shape.dtype(),
+          .steps = steps};
 }
 
 // Times of the thread that computes, by both clocks.
@@ -88,11 +49,6 @@ struct Times {
   }
   Times operator-(const Times& other) const { return {cpu - other.cpu, wall - other.wall}; }
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Runs the bare products after every step, and keeps both times.
 class Measurement {
@@ -189,7 +145,7 @@ int run(const StepShape& shape, int repetitions, bool profile) {
     return std::holds_alternative<StepReport>(frame) ? measurement.step_ended() : ok_status();
   };
   worker::RankSession session(
-      assignment_of(job_text(shape, tokens, steps)),
+      job_of(shape, tokens, steps).assignments().front(),
       {.rendezvous = rendezvous,
        .report = report,
        .make_endpoint = [] { return worker::make_in_process_endpoint(worker::make_in_process_hub()); },
