@@ -163,13 +163,14 @@ Help help_of_data() {
 }
 
 Help help_of_data_inspect() {
-  return {"inspect", "What files of tokens hold, every token checked; exits 1 when one is damaged",
-          "Formats: .npy (one row of uint16, uint32, int32 or int64), raw .bin (uint16, uint32), Megatron's .bin "
-          "with an\n"
-          ".idx beside it, and text (a byte is a token).\n"
-          "Examples:\n"
-          "  penstock data inspect books.npy --vocab-size 8000 --sequence-length 128\n"
-          "  penstock data inspect shards/*.bin --token-type uint32 -o json\n"};
+  return {
+      "inspect", "What files of tokens hold, every token checked; exits 1 when one is damaged",
+      "Formats: .npy (one row of uint16, uint32, int32 or int64), raw .bin (uint16, uint32), Megatron's .bin "
+      "with an\n"
+      ".idx beside it, and text (a byte is a token).\n"
+      "Examples:\n"
+      "  penstock data inspect books.npy --vocab-size 8000 --sequence-length 128\n"
+      "  penstock data inspect shards/*.bin --token-type uint32 -o json\n"};
 }
 
 std::string overview_examples() {

@@ -65,16 +65,15 @@ grpc::ServerUnaryReactor* JobsService::Submit(grpc::CallbackServerContext* conte
   if (request->request_id().size() > codec::kLongestName)
     return answer.refuse(invalid_argument("request_id: at most {} bytes expected, found {}",
                                           codec::kLongestName, request->request_id().size()));
-  house_.controller.submit(
-      SubmitCall{.principal = answer.principal(),
-                 .spec_yaml = request->spec_yaml(),
-                 .request_id = request->request_id(),
-                 .dry_run = request->dry_run(),
-                 .is_abandoned = [context] { return context->IsCancelled(); }},
-      [answer, response](StatusOr<SubmitOutcome> outcome) {
-        if (outcome.ok()) *response = to_proto(*outcome);
-        answer.finish(outcome.status());
-      });
+  house_.controller.submit(SubmitCall{.principal = answer.principal(),
+                                      .spec_yaml = request->spec_yaml(),
+                                      .request_id = request->request_id(),
+                                      .dry_run = request->dry_run(),
+                                      .is_abandoned = [context] { return context->IsCancelled(); }},
+                           [answer, response](StatusOr<SubmitOutcome> outcome) {
+                             if (outcome.ok()) *response = to_proto(*outcome);
+                             answer.finish(outcome.status());
+                           });
   return answer.reactor();
 }
 

@@ -37,7 +37,8 @@ TEST(StageCosts, a_list_and_an_object_say_the_same) {
 TEST(StageCosts, a_schedule_is_played_with_them) {
   const StatusOr<ScaledCosts> costs = stage_costs_from_json(kTwo, "x.json", 2);
   ASSERT_TRUE(costs.ok()) << costs.status();
-  const StatusOr<ScheduleReport> report = make_report(*generate(ScheduleRequest{"naive", 2, 1, 1}), {.costs = *costs});
+  const StatusOr<ScheduleReport> report =
+      make_report(*generate(ScheduleRequest{"naive", 2, 1, 1}), {.costs = *costs});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->scale.to_text(report->simulation.makespan), "10");  // 1 + 0.5 + 1.5 + 2 + 2 + 3
 }

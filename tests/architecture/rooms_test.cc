@@ -110,7 +110,8 @@ std::string forbidden_arrow(const std::string& from, const std::string& to) {
   if (inside(from, "worker") && inside(to, "coordinator")) return "they meet in plan and proto";
   if (inside(from, "coordinator") && (inside(to, "worker") || inside(to, "kernels")))
     return "they meet in plan and proto";
-  if (inside(from, "client") && (inside(to, "worker") || inside(to, "coordinator") || inside(to, "kernels"))) {
+  if (inside(from, "client") &&
+      (inside(to, "worker") || inside(to, "coordinator") || inside(to, "kernels"))) {
     return "the client speaks to daemons, it is none";
   }
   static const std::set<std::string> kPlanForWorkers = {"plan/spec", "plan/schedule", "plan/verification",

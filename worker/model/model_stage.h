@@ -35,7 +35,7 @@ struct StageEnvironment {
   const ParameterStore& parameters;  // holds the parameters of the stage's items
   const Workspace& workspace;
   TokenSource* tokens = nullptr;  // needed where ModelStage::reads_tokens
-  bool evaluation = false;  // forwards only, which form no gradient
+  bool evaluation = false;        // forwards only, which form no gradient
 };
 
 class ModelStage final : public Stage {

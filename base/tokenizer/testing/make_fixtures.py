@@ -5,6 +5,7 @@
 The model is of the kind that Llama's tokenizer is: bpe, a space put in front, unknown characters as bytes.
 """
 
+import io
 import sys
 from pathlib import Path
 
@@ -14,10 +15,12 @@ HERE = Path(__file__).parent
 TEXTS = ["In the beginning God created the heaven and the earth.", "", " two  spaces ", "naïve café – 日本 🙂",
          "line one\nline two\n\n", "\x00\x7f"]
 
-sentencepiece.SentencePieceTrainer.train(
-    input=sys.argv[1], model_prefix=str(HERE / "llama_like"), model_type="bpe", vocab_size=400, byte_fallback=True,
-    normalization_rule_name="identity", add_dummy_prefix=True, num_threads=1, minloglevel=2)
-(HERE / "llama_like.vocab").unlink()
+model = io.BytesIO()  # and lines, not files: the model then keeps no path of this machine
+with open(sys.argv[1], encoding="utf-8") as text:
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(line.rstrip("\n") for line in text), model_writer=model, model_type="bpe", vocab_size=400,
+        byte_fallback=True, normalization_rule_name="identity", add_dummy_prefix=True, num_threads=1, minloglevel=2)
+(HERE / "llama_like.model").write_bytes(model.getvalue())
 processor = sentencepiece.SentencePieceProcessor(model_file=str(HERE / "llama_like.model"))
 for text in TEXTS:
     print(repr(text), processor.encode(text))

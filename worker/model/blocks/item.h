@@ -23,7 +23,7 @@ struct ItemCall {
   const Workspace& workspace;
   // Before the first step, on tokens that are all 0, to make what the first use of a shape makes.
   bool warm_up = false;
-  bool evaluation = false;  // no backward follows: no gradient is formed
+  bool evaluation = false;                // no backward follows: no gradient is formed
   kernels::TensorView document_starts{};  // [T] i32 where attention stays inside documents; else empty
 };
 
