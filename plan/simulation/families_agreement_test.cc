@@ -11,6 +11,7 @@
 #include "plan/schedule/families.h"
 #include "plan/simulation/costs.h"
 #include "plan/simulation/simulate.h"
+#include "plan/simulation/testing/numbers.h"
 
 namespace penstock::plan {
 namespace {
@@ -35,13 +36,6 @@ Simulation play(const ComputeProgram& program, const UniformCosts& costs) {
 
 Ticks makespan_of(const ScheduleRequest& request, const std::string& costs) {
   return play(program_of(request), costs_of(costs)).makespan;
-}
-
-std::vector<int> numbers(const char* text) {
-  std::istringstream stream(text);
-  std::vector<int> values;
-  for (int value = 0; stream >> value;) values.push_back(value);
-  return values;
 }
 
 // --- rows

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "base/text.h"
 #include "plan/schedule/families.h"
 #include "plan/simulation/costs.h"
+#include "plan/simulation/testing/numbers.h"
 #include "plan/verification/verify.h"
 
 namespace penstock::plan {
@@ -35,13 +35,6 @@ struct ExpectedRow {
 constexpr ExpectedRow kExpectedRows[] = {
 #include "plan/simulation/expected_rows.inc"
 };
-
-std::vector<int> numbers(const char* text) {
-  std::istringstream stream(text);
-  std::vector<int> values;
-  for (int value = 0; stream >> value;) values.push_back(value);
-  return values;
-}
 
 ComputeProgram program_of(const std::string& name, int ranks, int microbatches, int stages_per_rank) {
   StatusOr<ComputeProgram> program = generate({name, ranks, microbatches, stages_per_rank});

@@ -197,8 +197,8 @@ Status RankSession::report_step(StepIndex step, double gradient_norm) {
   return environment_.report(report_frame_);
 }
 
-// All of these are allocated before the first step and kept to the end: the peak is what is held. Not counted,
-// and made in the first step that needs them: the operators' own scratch and tables.
+// All of these are allocated before the first step and kept to the end: the peak is what is held. Not counted: the
+// operators' own scratch and tables, which the warm-up makes.
 void RankSession::account_memory() {
   report_.memory = {{"parameters", model_->parameter_bytes()},
                     {"packed", model_->packed_bytes()},
