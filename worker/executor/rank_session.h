@@ -1,10 +1,11 @@
 // One rank of one attempt, from its assignment to its end.
 //
-//     prepare   check the assignment, allocate, connect, compare links and data with the peers; then RankReady
+//     prepare   check the assignment, make the engine, connect, compare with the peers; then RankReady
 //     train     steps first_step .. steps - 1, a StepReport each, with the validation loss where a pass followed
-//     finish    drain with the peers, write its part of the final weights, then RankFinished with the digests of its
+//     finish    drain with the peers, write what the job leaves behind, then RankFinished with the digests of its
 //               parameters
 //
+// What is computed, and what happens between the steps, is the engine's business (rank_engine.h).
 // Errors carry the instruction where there is one; step() tells the step. Thread: one; abort from any.
 #pragma once
 
@@ -16,12 +17,9 @@
 #include "base/status.h"
 #include "plan/spec/job_spec.h"
 #include "proto/codec/codec.h"
-#include "worker/executor/global_norm.h"
 #include "worker/executor/interpreter.h"
 #include "worker/executor/link_buffers.h"
-#include "worker/executor/rank_model.h"
-#include "worker/executor/tied_weights.h"
-#include "worker/executor/validation_run.h"
+#include "worker/executor/rank_engine.h"
 #include "worker/telemetry/step_recorder.h"
 #include "worker/transport/endpoint.h"
 
@@ -51,31 +49,23 @@ class RankSession final : public StepActions {
  private:
   Status prepare();
   Status connect();
+  void account_memory();
   Status check_memory_budget() const;
-  Status check_weights_place() const;
-  Status write_weights() const;
-  Status on_host(const Status& status) const;
   Status train();
   Status finish();
 
   Status begin_step(StepIndex) override { return ok_status(); }
   Status reduce_gradients(StepIndex step, StageIndex stage) override;
   Status optimizer_step(StepIndex step) override;
-
-  void account_memory();
-  Status meet_tied_peer();
-  Status report_step(StepIndex step, double gradient_norm);
-  Status validate(StepIndex step);
+  Status report_step(StepIndex step);
 
   ExecutorAssignment executor_assignment_;
   const Assignment& assignment_;
   RankEnvironment environment_;
   plan::JobSpec job_;
-  std::unique_ptr<RankModel> model_;
+  std::unique_ptr<RankEngine> engine_;
+  std::string fingerprint_;  // of the engine
   std::unique_ptr<LinkBuffers> links_;
-  std::unique_ptr<GlobalNorm> norm_;
-  std::unique_ptr<TiedWeights> tied_;          // with tied embeddings
-  std::unique_ptr<ValidationRun> validation_;  // with validation
   std::unique_ptr<StepRecorder> recorder_;
   std::unique_ptr<Endpoint> endpoint_;  // ends before the memory above, into which it may still write
   std::unique_ptr<Interpreter> interpreter_;

@@ -1,0 +1,72 @@
+// What a rank computes with, as its session sees it: stages and their activation slots, what happens to gradients and
+// weights between the steps, and what is said of it all. The session has the program, the links and the reports.
+//
+// Order of calls: connect() once, then for every step the interpreter's computations, reduce_gradients(), one
+// optimizer_step(), describe_step() and after_step(); at the end, when no message is under way, finish().
+// Errors say what failed; the session adds rank and step. Thread: the interpreter's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "kernels/tensor/tensor.h"
+#include "proto/codec/messages.h"
+#include "worker/buffers/activation_pool.h"
+#include "worker/model/stage.h"
+#include "worker/telemetry/step_recorder.h"
+#include "worker/transport/endpoint.h"
+
+namespace penstock::worker {
+
+// Of a tensor that passes between two stages.
+struct BoundaryShape {
+  kernels::DataType type = kernels::DataType::Float32;
+  int64_t rows = 0;     // tokens of a microbatch
+  int64_t columns = 0;  // hidden size
+
+  int64_t bytes() const { return rows * columns * kernels::size_bytes(type); }
+};
+
+// What a connected engine works with. All of it outlives the engine's use.
+struct EngineConnection {
+  Endpoint& endpoint;  // open, between the ranks of the program
+  const Clock& clock;
+  StepRecorder& recorder;  // takes the times of what the engine does between the steps
+};
+
+class RankEngine {
+ public:
+  virtual ~RankEngine() = default;
+
+  // In the order of the program's buffers.
+  virtual const std::vector<Stage*>& stages() const = 0;
+  virtual const std::vector<ActivationPool*>& pools() const = 0;
+  virtual BoundaryShape boundary() const = 0;
+
+  // Memory account: what it holds from now to the end, by kind; apart from the links' boundary tensors.
+  virtual std::vector<MemoryKind> memory() const = 0;
+  // Of the arithmetic; ranks whose fingerprints differ do not train together.
+  virtual std::string fingerprint() const = 0;
+  // CPU time used by its computations so far.
+  virtual Duration cpu_time() = 0;
+
+  // Collective: meets the engines of the other ranks, and compares what must be the same there.
+  virtual Status connect(const EngineConnection& connection) = 0;
+
+  // Sums the gradients of `stage` over its replicas.
+  virtual Status reduce_gradients(StepIndex step, StageIndex stage) = 0;
+  // Updates the rank's parameters.
+  virtual Status optimizer_step(StepIndex step) = 0;
+  // Writes what the step gave into `report`: the loss on the rank that has it, the gradient norm.
+  virtual void describe_step(StepReport& report) const = 0;
+  // What stands between two steps, every slot being free: validation. The report is that of `step`.
+  virtual Status after_step(StepIndex step, StepReport& report) = 0;
+
+  // Writes what the job leaves behind; the digests of the rank's parameters.
+  virtual StatusOr<std::vector<ParameterDigest>> finish() = 0;
+};
+
+}  // namespace penstock::worker

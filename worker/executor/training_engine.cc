@@ -1,0 +1,137 @@
+#include "worker/executor/training_engine.h"
+
+#include <utility>
+
+#include "kernels/ops/operators.h"
+#include "plan/spec/parameters.h"
+#include "worker/checkpoint/weights.h"
+#include "worker/executor/data_handshake.h"
+#include "worker/executor/link_handshake.h"
+#include "worker/model/activation_type.h"
+
+namespace penstock::worker {
+
+StatusOr<std::unique_ptr<RankEngine>> TrainingEngine::create(const plan::JobSpec& job,
+                                                             const Assignment& assignment) {
+  std::unique_ptr<TrainingEngine> engine(new TrainingEngine(job, assignment));
+  PENSTOCK_RETURN_IF_ERROR(engine->allocate());
+  return engine;
+}
+
+Status TrainingEngine::allocate() {
+  PENSTOCK_RETURN_IF_ERROR(on_host(check_weights_place()));
+  StatusOr<std::unique_ptr<RankModel>> model = RankModel::create(job_, assignment_.program);
+  if (!model.ok()) return on_host(model.status());
+  model_ = *std::move(model);
+  if (!assignment_.validation) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(validation_, ValidationRun::create(job_, *assignment_.validation, *model_));
+  return ok_status();
+}
+
+BoundaryShape TrainingEngine::boundary() const {
+  return {activation_type(job_), job_.tokens_per_microbatch(), job_.model.hidden_size};
+}
+
+std::vector<MemoryKind> TrainingEngine::memory() const {
+  return {{"parameters", model_->parameter_bytes()},
+          {"packed", model_->packed_bytes()},
+          {"gradients", model_->gradient_bytes()},
+          {"optimizer", model_->optimizer_bytes()},
+          {"activations", model_->activation_bytes()},
+          {"boundary", validation_ ? validation_->boundary_bytes() : 0}};
+}
+
+std::string TrainingEngine::fingerprint() const {
+  return kernels::cpu_fingerprint();
+}
+
+Status TrainingEngine::connect(const EngineConnection& connection) {
+  connection_.emplace(connection);
+  Endpoint& endpoint = connection.endpoint;
+  const int ranks = assignment_.program.ranks;
+  if (validation_) PENSTOCK_RETURN_IF_ERROR(compare_link_digests(endpoint, *assignment_.validation));
+  PENSTOCK_RETURN_IF_ERROR(compare_data(endpoint, assignment_.rank, ranks, model_->data()));
+  const auto parameters = static_cast<int64_t>(plan::model_parameters(job_.model).size());
+  PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(endpoint, assignment_.rank, ranks,
+                                                      model_->parameters().parameters(), parameters));
+  PENSTOCK_RETURN_IF_ERROR(meet_tied_peer(endpoint));
+  return validation_ ? validation_->connect(endpoint, connection.clock) : ok_status();
+}
+
+// The owner's weight goes out once before the first step: where weights are read from a folder, the copy is no
+// parameter of its rank.
+Status TrainingEngine::meet_tied_peer(Endpoint& endpoint) {
+  if (!job_.model.tie_word_embeddings) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(tied_, TiedWeights::create(endpoint, assignment_.rank, assignment_.program.ranks,
+                                                       model_->parameters(), model_->operators()));
+  return tied_->share_weight();
+}
+
+Status TrainingEngine::reduce_gradients(StepIndex, StageIndex) {
+  return ok_status();  // one replica of every stage: its own sum is the whole sum
+}
+
+Status TrainingEngine::optimizer_step(StepIndex step) {
+  const Clock& clock = connection_->clock;
+  const TimePoint begin = clock.now();
+  Duration waited{};
+  const auto waiting = [&](auto&& exchange) {
+    const TimePoint start = clock.now();
+    auto result = exchange();
+    waited += clock.now() - start;
+    return result;
+  };
+  if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
+  const std::span<const SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
+  PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, waiting([&] { return norm_->compute(squared_norms); }));
+  PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, gradient_norm_));
+  if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->share_weight(); }));
+  model_->zero_tied_gradient();
+  connection_->recorder.add_wait(waited);
+  connection_->recorder.add_optimizer(clock.now() - begin - waited);
+  return ok_status();
+}
+
+void TrainingEngine::describe_step(StepReport& report) const {
+  report.gradient_norm = gradient_norm_;
+  for (const Stage* stage : model_->stages()) {
+    if (stage->has_loss()) report.loss = stage->loss_sum() / static_cast<double>(stage->loss_targets());
+  }
+}
+
+Status TrainingEngine::after_step(StepIndex step, StepReport& report) {
+  report.validation_loss.reset();
+  if (!validation_ || !validates_after(job_, step)) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(report.validation_loss, validation_->run());
+  return ok_status();
+}
+
+StatusOr<std::vector<ParameterDigest>> TrainingEngine::finish() {
+  PENSTOCK_RETURN_IF_ERROR(write_weights());
+  std::vector<ParameterDigest> digests;
+  for (const WeightDigest& digest : model_->parameters().digests()) {
+    digests.push_back({.parameter = digest.parameter, .digest = digest.digest});
+  }
+  return digests;
+}
+
+Status TrainingEngine::check_weights_place() const {
+  if (assignment_.weights.directory.empty()) return ok_status();
+  return worker::check_weights_place(assignment_.weights, assignment_.rank);
+}
+
+Status TrainingEngine::write_weights() const {
+  if (assignment_.weights.directory.empty()) return ok_status();
+  return with_context(on_host(worker::write_weights(assignment_.weights, assignment_.rank,
+                                                    assignment_.program.ranks, model_->parameters())),
+                      "final weights");
+}
+
+// Folders may be there on one host and not on another: the reason says where it looked.
+Status TrainingEngine::on_host(const Status& status) const {
+  const auto rank = static_cast<size_t>(assignment_.rank.value);
+  if (rank >= assignment_.rank_hosts.size()) return status;
+  return with_context(status, "on host " + assignment_.rank_hosts[rank]);
+}
+
+}  // namespace penstock::worker

@@ -1,0 +1,63 @@
+// The engine that trains: a rank's part of the model on this host's memory and cores, with its optimizer, what it
+// exchanges with the other ranks between the steps, held-out validation and the final weights.
+//
+// Thread: the interpreter's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/spec/job_spec.h"
+#include "proto/codec/messages.h"
+#include "worker/executor/global_norm.h"
+#include "worker/executor/rank_engine.h"
+#include "worker/executor/rank_model.h"
+#include "worker/executor/tied_weights.h"
+#include "worker/executor/validation_run.h"
+
+namespace penstock::worker {
+
+class TrainingEngine final : public RankEngine {
+ public:
+  // Allocates everything that grows with the model. `job` (with its threads resolved) and `assignment` outlive it.
+  // Errors: of data, weights and their places, with the host that was looked at; ResourceExhausted.
+  static StatusOr<std::unique_ptr<RankEngine>> create(const plan::JobSpec& job, const Assignment& assignment);
+
+  const std::vector<Stage*>& stages() const override { return model_->stages(); }
+  const std::vector<ActivationPool*>& pools() const override { return model_->pools(); }
+  BoundaryShape boundary() const override;
+  // Not counted: the operators' own scratch and tables, which the warm-up makes.
+  std::vector<MemoryKind> memory() const override;
+  std::string fingerprint() const override;
+  Duration cpu_time() override { return model_->cpu_time(); }
+
+  Status connect(const EngineConnection& connection) override;
+  Status reduce_gradients(StepIndex step, StageIndex stage) override;
+  Status optimizer_step(StepIndex step) override;
+  void describe_step(StepReport& report) const override;
+  Status after_step(StepIndex step, StepReport& report) override;
+  StatusOr<std::vector<ParameterDigest>> finish() override;
+
+ private:
+  TrainingEngine(const plan::JobSpec& job, const Assignment& assignment)
+      : job_(job), assignment_(assignment) {}
+  Status allocate();
+  Status check_weights_place() const;
+  Status write_weights() const;
+  Status meet_tied_peer(Endpoint& endpoint);
+  Status on_host(const Status& status) const;
+
+  const plan::JobSpec& job_;
+  const Assignment& assignment_;
+  std::unique_ptr<RankModel> model_;
+  std::unique_ptr<GlobalNorm> norm_;
+  std::unique_ptr<TiedWeights> tied_;          // with tied embeddings
+  std::unique_ptr<ValidationRun> validation_;  // with validation
+  std::optional<EngineConnection> connection_;
+  double gradient_norm_ = 0;  // of the last step
+};
+
+}  // namespace penstock::worker
