@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "base/text.h"
+#include "client/commands/job_schedule.h"
 #include "client/commands/model_folder.h"
 #include "client/commands/program_file.h"
 #include "client/commands/terminal.h"
 #include "plan/render/human.h"
+#include "plan/schedule/families.h"
 #include "plan/spec/limits.h"
 #include "plan/spec/model_source.h"
 #include "plan/spec/schedule_source.h"
@@ -38,6 +40,15 @@ StatusOr<std::string> with_its_schedule(const std::string& text, const std::file
   return invalid_argument("parallel.schedule: {}: {}", path, file->verdict.violations.front().to_string());
 }
 
+// The program of a searched schedule becomes part of the text in the same way.
+StatusOr<std::string> with_its_search(const std::string& text, std::string& found) {
+  PENSTOCK_ASSIGN_OR_RETURN(const plan::JobSpec spec, plan::parse_job_spec(text));
+  if (!plan::is_searched_schedule(spec.parallel.schedule) || !spec.parallel.program.empty()) return text;
+  PENSTOCK_ASSIGN_OR_RETURN(SearchedSchedule searched, search_schedule(spec));
+  found = std::move(searched.found);
+  return plan::with_schedule_program(text, searched.program);
+}
+
 // The program against the job that it came with: that it is of as many microbatches above all.
 Status check_program(const plan::JobSpec& spec) {
   if (spec.parallel.program.empty()) return ok_status();
@@ -55,10 +66,10 @@ StatusOr<JobFile> checked(const std::string& written, const std::string& path) {
   if (failure) return unavailable("its folder: {}", failure.message());
   PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, absolute.parent_path()));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_schedule(with_model, absolute.parent_path()));
-  // As written first, so that a message names the paths that the user wrote.
-  PENSTOCK_RETURN_IF_ERROR(plan::parse_job_spec(text).status());
   JobFile file;
-  PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(text, absolute.parent_path().string()));
+  // As written first, so that a message names the paths that the user wrote.
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string whole, with_its_search(text, file.searched));
+  PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(whole, absolute.parent_path().string()));
   PENSTOCK_ASSIGN_OR_RETURN(file.spec, plan::parse_job_spec(file.yaml));
   PENSTOCK_RETURN_IF_ERROR(check_program(file.spec));
   return file;
@@ -92,12 +103,14 @@ Status not_submitted(const std::string& path, const JobFile& file, const Status&
       message(end), file.spec.name);
 }
 
-std::string shape_text(const plan::JobSpec& spec) {
+std::string shape_text(const JobFile& file) {
   using plan::counted;
+  const plan::JobSpec& spec = file.spec;
   std::string text =
       fmt::format("  schedule {}: {}, {}, {} of {}\n", spec.parallel.schedule, counted(spec.ranks(), "rank"),
                   counted(spec.stages(), "stage"), counted(spec.microbatches(), "microbatch"),
                   counted(spec.tokens_per_microbatch(), "token"));
+  if (!file.searched.empty()) text += fmt::format("  searched {}\n", file.searched);
   for (size_t stage = 0; stage < spec.parallel.split.size(); ++stage) {
     std::vector<std::string> items;
     for (const plan::Item& item : spec.parallel.split[stage]) items.push_back(plan::to_string(item));

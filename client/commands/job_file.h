@@ -10,8 +10,9 @@
 namespace penstock::client {
 
 struct JobFile {
-  std::string yaml;    // as it is sent
-  plan::JobSpec spec;  // what it says
+  std::string yaml;        // as it is sent
+  plan::JobSpec spec;      // what it says
+  std::string searched{};  // what the search for its schedule found; "" without one
 };
 
 // InvalidArgument, with every problem as refused() words it, or with why the file cannot be read: it is a
@@ -25,6 +26,6 @@ Status refused(const std::string& path, const Status& problems);
 Status not_submitted(const std::string& path, const JobFile& file, const Status& end);
 
 // What submit prints about the shape of a job: ranks, stages, microbatches, the split and the notes.
-std::string shape_text(const plan::JobSpec& spec);
+std::string shape_text(const JobFile& file);
 
 }  // namespace penstock::client

@@ -235,7 +235,7 @@ StatusOr<Made> generated(const ScheduleOptions& options) {
   request.schedule.updates = options.updates;
   PENSTOCK_ASSIGN_OR_RETURN(request.schedule.extra_warm_up_forwards, extra_warm_up(options.extra_warmup));
   const bool has_shape = *options.pipeline >= 1 && *options.microbatches >= 1;
-  if (has_shape && plan::is_searched(options.name)) return searched(options, std::move(request));
+  if (has_shape && plan::is_searched_schedule(options.name)) return searched(options, std::move(request));
   if (!options.memory_limit.empty()) {
     return invalid_argument("--memory-limit: only zb-auto and v-auto search within a limit; {} is what it is",
                             options.name);

@@ -30,7 +30,7 @@ int dry_run(const SubmitOptions& options, const JobFile& file) {
     return report_error(found_wrong ? refused(options.file, response.status()) : response.status());
   }
   if (!response.ok()) say("penstock: checked here only: " + message(response.status()));
-  print(fmt::format("job/{} checked (dry run)\n", file.spec.name) + shape_text(file.spec) +
+  print(fmt::format("job/{} checked (dry run)\n", file.spec.name) + shape_text(file) +
         notes_text(file.spec.notes));
   return kExitSucceeded;
 }
@@ -56,7 +56,7 @@ int submit_and_follow(const SubmitOptions& options, const JobFile& file, Coordin
   const std::string& asked = options.connection.coordinator;
   const std::string flag = asked.empty() ? "" : " --coordinator " + asked;
   print(fmt::format("job/{} submitted{}\n", name, renamed_text(name, file.spec.name)) +
-        shape_text(file.spec) + notes_text({response->notes().begin(), response->notes().end()}) +
+        shape_text(file) + notes_text({response->notes().begin(), response->notes().end()}) +
         useful_commands(name, flag));
   return interrupts == nullptr ? kExitSucceeded : follow_to_end(coordinator, name, flag, *interrupts);
 }

@@ -200,12 +200,8 @@ SearchReport report_of(const Problem& problem, const internal::Found& found) {
 
 }  // namespace
 
-bool is_searched(const std::string& name) {
-  return name == kZeroBubble || name == kVShaped;
-}
-
 StatusOr<GeneratedSchedule> generate(const GenerationRequest& request) {
-  if (!is_searched(request.schedule.name)) {
+  if (!is_searched_schedule(request.schedule.name)) {
     PENSTOCK_ASSIGN_OR_RETURN(ComputeProgram program, generate(request.schedule));
     return GeneratedSchedule{std::move(program), std::nullopt};
   }

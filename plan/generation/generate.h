@@ -84,9 +84,6 @@ struct GeneratedSchedule {
 // works. Costs and limits of a closed form are not looked at.
 StatusOr<GeneratedSchedule> generate(const GenerationRequest& request);
 
-// Whether generate() searches for it: "zb-auto" and "v-auto".
-bool is_searched(const std::string& name);
-
 // Every name that generate() knows, in the order in which help shows them.
 std::vector<std::string> all_schedule_names();
 

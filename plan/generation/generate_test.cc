@@ -60,8 +60,8 @@ TEST(Generate, every_name_is_listed_once_and_searched_ones_are_told_apart) {
   EXPECT_EQ(std::count(names.begin(), names.end(), "zb-auto"), 1);
   EXPECT_EQ(std::count(names.begin(), names.end(), "v-auto"), 1);
   EXPECT_EQ(std::count(names.begin(), names.end(), "1f1b"), 1);
-  EXPECT_TRUE(is_searched("zb-auto"));
-  EXPECT_FALSE(is_searched("1f1b"));
+  EXPECT_TRUE(is_searched_schedule("zb-auto"));
+  EXPECT_FALSE(is_searched_schedule("1f1b"));
 }
 
 TEST(Generate, the_same_seed_and_budget_give_the_same_program) {

@@ -301,8 +301,19 @@ StatusOr<ComputeProgram> generate(const ScheduleRequest& request) {
 Known known_schedule(const std::string& name) {
   const auto is_named = [&](const Family& family) { return family.name == name; };
   if (std::any_of(kFamilies.begin(), kFamilies.end(), is_named)) return Known::Built;
-  const bool designed = std::find(kSearchedNames.begin(), kSearchedNames.end(), name) != kSearchedNames.end();
-  return designed ? Known::Designed : Known::Unknown;
+  return is_searched_schedule(name) ? Known::Designed : Known::Unknown;
+}
+
+std::vector<std::string> searched_schedule_names() {
+  return {kSearchedNames.begin(), kSearchedNames.end()};
+}
+
+bool is_searched_schedule(const std::string& name) {
+  return std::find(kSearchedNames.begin(), kSearchedNames.end(), name) != kSearchedNames.end();
+}
+
+int stages_of_searched(const std::string& name) {
+  return name == "v-auto" ? 2 : 1;
 }
 
 std::vector<std::string> schedule_names() {

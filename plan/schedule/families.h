@@ -37,6 +37,11 @@ StatusOr<ComputeProgram> generate(const ScheduleRequest& request);
 enum class Known : uint8_t { Built, Designed, Unknown };
 Known known_schedule(const std::string& name);
 
+// "zb-auto" and "v-auto", which plan/generation searches for, and the stages_per_rank that each takes (one, and two).
+std::vector<std::string> searched_schedule_names();
+bool is_searched_schedule(const std::string& name);
+int stages_of_searched(const std::string& name);
+
 // Names that generate() knows today, in the order in which help shows them.
 std::vector<std::string> schedule_names();
 

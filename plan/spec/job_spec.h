@@ -103,11 +103,25 @@ std::string to_string(const Item& item);  // "embedding", "3", "head"
 // InvalidArgument for any other text. That the model has such a block is not checked here.
 StatusOr<Item> parse_item(const std::string& text);
 
+// What some schedules take beside their shape.
+struct ScheduleOptions {
+  // 1f1b-v: forwards that a rank may hold above the schedule's peak: none, one count for all, or one a rank.
+  std::vector<int> extra_warm_up;
+  // Of the searched schedules, which whoever submits searches for:
+  int64_t memory_limit = 0;  // forwards that a rank may hold, of one stage each; 0: no limit
+  std::array<std::string, 3> costs = {"1", "1", "1"};  // decimals: times of F, I and W, in any one unit
+  double search_seconds = 2;
+
+  bool operator==(const ScheduleOptions&) const = default;
+};
+
 struct ParallelSpec {
   int pipeline = 1;         // P
   int stages_per_rank = 1;  // V
   std::string schedule = "1f1b";
-  // Of a schedule "file:PATH": what every rank runs, in order, forwards and full backwards; schedule_source.h.
+  ScheduleOptions schedule_options;
+  // Of a schedule "file:PATH", and of a searched one once it has been searched for: what every rank runs, in order;
+  // schedule_source.h.
   std::vector<std::vector<Action>> program;
   Split split;  // resolved: `auto`, `layers:` and baselines become this
 };

@@ -320,8 +320,6 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 33: parallel.p2p.min_ctas: not built yet; expected no such key, found 1"},
         Refusal{"optimizer_step: barrier", "optimizer_step: overlapped",
                 "line 34: parallel.optimizer_step: not built yet; expected barrier, found overlapped"},
-        Refusal{"optimizer_step: barrier", "schedule_options: {memory_limit: 8}",
-                "line 34: parallel.schedule_options: not built yet; expected no such key, found a section"},
         Refusal{"optimizer_step: barrier", "flush_every: 50",
                 "line 34: parallel.flush_every: not built yet; expected no such key, found 50"},
         Refusal{"schedule: interleaved-1f1b", "schedule: gpipe-lifo",

@@ -13,18 +13,33 @@ namespace {
 
 constexpr std::string_view kFilePrefix = "file:";
 
-// The scalar file:PATH; null where there is none. It points into `root`.
-const YamlNode* find_file(const YamlNode& root) {
+bool is_file(const std::string& schedule) {
+  return schedule.starts_with(kFilePrefix);
+}
+
+// The scalar that names a schedule whose program does not come of its name: file:PATH, or a searched one. Null where
+// there is none. It points into `root`.
+const YamlNode* find_name(const YamlNode& root) {
   const YamlNode::Entry* parallel = root.find("parallel");
   const YamlNode::Entry* schedule = parallel == nullptr ? nullptr : parallel->value.find("schedule");
   if (schedule == nullptr || !schedule->value.is(YamlNode::Kind::Scalar)) return nullptr;
-  return schedule->value.text.starts_with(kFilePrefix) ? &schedule->value : nullptr;
+  const std::string& name = schedule->value.text;
+  return is_file(name) || is_searched_schedule(name) ? &schedule->value : nullptr;
 }
 
 std::string rank_text(const std::vector<Action>& actions) {
   std::string text;
   for (const Action& action : actions) text += (text.empty() ? "" : " ") + to_string(action);
   return text;
+}
+
+// What stands in place of the name: a map that has the program beside it.
+std::string with_program(const std::string& name, const ComputeProgram& program) {
+  std::vector<std::string> ranks;
+  for (const auto& actions : program.actions) ranks.push_back(double_quoted(rank_text(actions)));
+  const bool file = is_file(name);
+  return fmt::format("{{{}: {}, program: [{}]}}", file ? "file" : "name",
+                     double_quoted(file ? name.substr(kFilePrefix.size()) : name), join(ranks));
 }
 
 std::vector<std::vector<RankIndex>> placement_of(const JobSpec& job) {
@@ -44,40 +59,45 @@ StatusOr<std::string> schedule_source(const std::string& yaml) {
   Problems problems;
   const YamlNode root = parse_yaml(yaml, problems);
   PENSTOCK_RETURN_IF_ERROR(problems.status());
-  const YamlNode* file = find_file(root);
-  return file == nullptr ? "" : file->text.substr(kFilePrefix.size());
+  const YamlNode* name = find_name(root);
+  return name == nullptr || !is_file(name->text) ? "" : name->text.substr(kFilePrefix.size());
 }
 
 StatusOr<std::string> with_schedule_program(const std::string& yaml, const ComputeProgram& program) {
   Problems problems;
   const YamlNode root = parse_yaml(yaml, problems);
   PENSTOCK_RETURN_IF_ERROR(problems.status());
-  const YamlNode* file = find_file(root);
-  if (file == nullptr) return invalid_argument("parallel.schedule: expected file:PATH, found none");
-  const std::optional<size_t> size = size_in_text(yaml, *file);
-  const bool one_line = file->text.find_first_of("\r\n\t") == std::string::npos;
-  if (!size || !one_line) {
-    return invalid_argument("line {}: parallel.schedule: expected a path on one line, found {}", file->line,
-                            file->shown());
+  const YamlNode* name = find_name(root);
+  if (name == nullptr) {
+    return invalid_argument("parallel.schedule: expected file:PATH or a searched schedule, found neither");
   }
-  std::vector<std::string> ranks;
-  for (const auto& actions : program.actions) ranks.push_back(double_quoted(rank_text(actions)));
+  const std::optional<size_t> size = size_in_text(yaml, *name);
+  const bool one_line = name->text.find_first_of("\r\n\t") == std::string::npos;
+  if (!size || !one_line) {
+    return invalid_argument("line {}: parallel.schedule: expected a path on one line, found {}", name->line,
+                            name->shown());
+  }
   std::string text = yaml;
-  text.replace(file->offset, *size,
-               fmt::format("{{file: {}, program: [{}]}}",
-                           double_quoted(file->text.substr(kFilePrefix.size())), join(ranks)));
+  text.replace(name->offset, *size, with_program(name->text, program));
   if (text.size() <= kLargestJobFileBytes) return text;
   return invalid_argument(
       "line {}: parallel.schedule: the program makes the job file {} bytes long, expected at most {}",
-      file->line, text.size(), kLargestJobFileBytes);
+      name->line, text.size(), kLargestJobFileBytes);
 }
 
 StatusOr<ComputeProgram> compute_program(const JobSpec& job) {
+  if (job.parallel.program.empty() && is_searched_schedule(job.parallel.schedule)) {
+    return invalid_argument(
+        "{}: expected the program of {} beside its name, as `penstock submit` searches for it and writes it, found "
+        "none",
+        place_of(job, "parallel.schedule"), job.parallel.schedule);
+  }
   if (job.parallel.program.empty()) {
     return generate({.name = job.parallel.schedule,
                      .ranks = job.parallel.pipeline,
                      .microbatches = static_cast<int>(job.microbatches()),
-                     .stages_per_rank = job.parallel.stages_per_rank});
+                     .stages_per_rank = job.parallel.stages_per_rank,
+                     .extra_warm_up_forwards = job.parallel.schedule_options.extra_warm_up});
   }
   ComputeProgram program;
   program.schedule = job.parallel.schedule;

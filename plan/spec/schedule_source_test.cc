@@ -59,6 +59,48 @@ TEST(ScheduleSource, a_schedule_by_name_has_no_file) {
   EXPECT_EQ(compute_program(spec)->actions[0].size(), 4u);
 }
 
+TEST(ScheduleSource, a_searched_schedule_travels_with_its_program) {
+  const std::string searched =
+      "{pipeline: 2, schedule: zb-auto, schedule_options: {memory_limit: 3, costs: [2.5, 2, 1]}}";
+  const JobSpec asked = parse_job_spec(job(searched)).value();
+  EXPECT_EQ(asked.parallel.schedule_options.memory_limit, 3);
+  EXPECT_EQ(asked.parallel.schedule_options.costs, (std::array<std::string, 3>{"2.5", "2", "1"}));
+  EXPECT_THAT(message(compute_program(asked).status()),
+              HasSubstr("line 6: parallel.schedule: expected the program of zb-auto beside its name"));
+
+  const std::string text = with_schedule_program(job(searched), swapped_backwards()).value();
+  EXPECT_THAT(text, HasSubstr("{name: \"zb-auto\", program: [\"0F0 0F1 0B1 0B0\", \"1F0 1F1 1B1 1B0\"]}"));
+  const JobSpec found = parse_job_spec(text).value();
+  EXPECT_EQ(found.parallel.schedule, "zb-auto");
+  EXPECT_EQ(compute_program(found)->actions, swapped_backwards().actions);
+  EXPECT_THAT(refusal("{pipeline: 2, schedule: {name: 1f1b, program: [\"\", \"\"]}}"),
+              HasSubstr("zb-auto, v-auto"));
+  EXPECT_THAT(refusal("{pipeline: 2, schedule: v-auto}"),
+              HasSubstr("parallel.stages_per_rank: expected 2 for schedule v-auto, found 1"));
+}
+
+TEST(ScheduleSource, options_go_to_the_schedule_that_takes_them) {
+  const JobSpec pulled = parse_job_spec(job("{pipeline: 2, stages_per_rank: 2, schedule: 1f1b-v,\n"
+                                            "  schedule_options: {extra_warmup: [1]}}"))
+                             .value();
+  const ComputeProgram expected =
+      generate({.name = "1f1b-v", .ranks = 2, .microbatches = 2, .extra_warm_up_forwards = {1}}).value();
+  EXPECT_EQ(compute_program(pulled)->actions, expected.actions);
+
+  const auto refused = [](const std::string& schedule, const std::string& options, const std::string& why) {
+    EXPECT_THAT(refusal("{pipeline: 2, schedule: " + schedule + ", schedule_options: {" + options + "}}"),
+                HasSubstr(why));
+  };
+  refused("1f1b", "extra_warmup: [1]",
+          "line 6: parallel.schedule_options.extra_warmup: expected schedule 1f1b-v, found schedule 1f1b");
+  refused("1f1b", "memory_limit: 4", "expected a schedule that is searched for, zb-auto or v-auto");
+  refused("zb-auto", "memory_limit: 0", "parallel.schedule_options.memory_limit: expected");
+  refused("zb-auto", "costs: [1, 2]", "expected a list of 3 numbers: the times of F, I and W");
+  refused("zb-auto", "costs: [1, 0, 2]", "parallel.schedule_options.costs: expected a finite number above 0");
+  refused("zb-auto", "extra_warmup: [1, 2, 3]", "expected a list of 1 count or 2, one a rank");
+  refused("zb-auto", "search_second: 1", "did you mean search_seconds?");
+}
+
 TEST(ScheduleSource, a_file_without_its_program_is_refused) {
   EXPECT_THAT(
       refusal("{pipeline: 2, schedule: file:mine.csv}"),

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "plan/schedule/families.h"
 #include "plan/schedule/limits.h"
+#include "plan/spec/internal/schedule_options.h"
 #include "plan/spec/internal/sections.h"
 #include "plan/spec/internal/split_reader.h"
 
@@ -63,19 +64,23 @@ void read_program(const YamlNode& list, ParallelSpec& parallel, Problems& proble
   }
 }
 
-// A name, or {file: PATH, program: [...]} as whoever submits writes it.
+// A name, or {file: PATH, program: [...]} or {name: NAME, program: [...]} as whoever submits writes it.
 void read_schedule(Section& section, ParallelSpec& parallel, bool stages_read, Problems& problems) {
   const YamlNode::Entry* entry = section.entry("schedule");
   if (entry == nullptr || !entry->value.is(YamlNode::Kind::Map)) {
     section.text("schedule", parallel.schedule);
     return;
   }
-  Section file = section.section("schedule");
+  Section written = section.section("schedule");
   std::string path;
-  file.text("file", path, Need::Required);
-  const YamlNode::Entry* program = file.entry("program", Need::Required);
-  file.finish();
-  parallel.schedule = std::string(kFilePrefix) + path;
+  const bool is_searched = entry->value.find("name") != nullptr;
+  if (is_searched) {
+    written.choice("name", parallel.schedule, searched_schedule_names());
+  } else if (written.text("file", path, Need::Required)) {
+    parallel.schedule = std::string(kFilePrefix) + path;
+  }
+  const YamlNode::Entry* program = written.entry("program", Need::Required);
+  written.finish();
   if (program != nullptr && stages_read) read_program(program->value, parallel, problems);
 }
 
@@ -91,6 +96,13 @@ void check_file(const Section& section, const ParallelSpec& parallel, size_t pro
 void check_schedule(const Section& section, const ParallelSpec& parallel, bool stages_read,
                     Problems& problems) {
   const int line = section.line_of("schedule");
+  if (is_searched_schedule(parallel.schedule)) {
+    const int stages = stages_of_searched(parallel.schedule);
+    if (!stages_read || parallel.stages_per_rank == stages) return;
+    return problems.expected(section.line_of("stages_per_rank"), "parallel.stages_per_rank",
+                             fmt::format("{} for schedule {}", stages, parallel.schedule),
+                             fmt::format("{}", parallel.stages_per_rank));
+  }
   // One microbatch, then the smallest program: the catalogue says at next to no cost whether the name and the
   // stages go together, and whether workers can train with it.
   const ScheduleRequest request{parallel.schedule, stages_read ? parallel.pipeline : 2, 1,
@@ -133,7 +145,7 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   for (const char* key : {"expert", "data"}) section.only(key, 1, {1, 65536});
   read_p2p(section.section("p2p"));
   section.only("optimizer_step", "barrier", Names{"overlapped", "local", "deferred"});
-  section.later("schedule_options");
+  read_schedule_options(section.section("schedule_options"), parallel, problems);
   section.later("flush_every");
   const YamlNode::Entry* split = section.entry("split");
   section.finish();
