@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "plan/schedule/weight_versions.h"
 #include "plan/spec/parameters.h"
 
 namespace penstock::plan {
@@ -112,6 +113,19 @@ int64_t owned_bytes(const ModelSpec& model, const std::vector<Item>& items) {
   return bytes;
 }
 
+// What is held of versions before the newest, which is among the other kinds.
+int64_t older_versions_bytes(const JobSpec& job, const std::vector<Item>& items, const RankProgram& program) {
+  const WeightVersionsHeld held = weight_versions_held(program);
+  int64_t of_all = packed_bytes_of(job, items);
+  int64_t of_forwards = 0;
+  for (const ParameterSpec& parameter : parameters_of(job.model, items)) {
+    const int64_t bytes = tensor_bytes(parameter.elements());
+    if (parameter.item.kind == ItemKind::Embedding) of_forwards = plus(of_forwards, bytes);
+    if (parameter.shape.size() == 1) of_all = plus(of_all, bytes);
+  }
+  return plus(times(of_all, held.by_all - 1), times(of_forwards, held.by_forwards - 1));
+}
+
 // The matrix that a tied head uses; 0 where these items have no tied head.
 int64_t tied_matrix_bytes(const ModelSpec& model, const std::vector<Item>& items) {
   return holds_tied_head(model, items) ? tensor_bytes(model.vocab_size * model.hidden_size) : 0;
@@ -141,12 +155,15 @@ std::string described(const MemoryPrediction& prediction) {
 }  // namespace
 
 int64_t MemoryPrediction::total() const {
-  return sum({parameters, packed, gradients, optimizer, activations, boundary});
+  return sum({parameters, packed, weight_versions, gradients, optimizer, activations, boundary});
 }
 
 std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
-  return {{"parameters", parameters}, {"packed", packed},           {"gradients", gradients},
-          {"optimizer", optimizer},   {"activations", activations}, {"boundary", boundary}};
+  std::vector<std::pair<std::string, int64_t>> kinds = {
+      {"parameters", parameters}, {"packed", packed},           {"gradients", gradients},
+      {"optimizer", optimizer},   {"activations", activations}, {"boundary", boundary}};
+  if (weight_versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", weight_versions});
+  return kinds;
 }
 
 int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items) {
@@ -181,6 +198,7 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
   const int64_t tied = tied_matrix_bytes(job.model, owned);
   prediction.parameters = plus(owned_once, holds_embedding(owned) ? 0 : tied);
   prediction.packed = packed_bytes_of(job, owned);
+  prediction.weight_versions = older_versions_bytes(job, owned, program);
   prediction.gradients = plus(owned_once, tied);
   prediction.optimizer = times(owned_once, kMomentsOfAdamW);
   for (const Link& link : program.links) {

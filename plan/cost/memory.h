@@ -7,6 +7,9 @@
 //   packed       a x both operands that a weight's products read, weight [out, in] once as [in, out] and once as
 //                [out, in], where rows of an operand are rounded up to 64 / a and columns to 64. Weights: q, k and v
 //                as one, o, gate and up as one, down; LM head
+//   weight_versions   of schedules that compute with older weights: packed and norms once more for each older version
+//                that the rank's program reads, and the embedding table for each that its forwards read
+//                (plan/schedule/weight_versions.h); masters, gradients and moments exist once
 //   gradients    the parameters' bytes again: weight gradients accumulate in FP32 (numerics contract)
 //   optimizer    twice the same: AdamW's first and second moments
 //                A tied matrix is the embedding's; a rank with the head has a second gradient of it, and without
@@ -43,13 +46,14 @@ namespace penstock::plan {
 struct MemoryPrediction {
   int64_t parameters = 0;
   int64_t packed = 0;
+  int64_t weight_versions = 0;
   int64_t gradients = 0;
   int64_t optimizer = 0;
   int64_t activations = 0;
   int64_t boundary = 0;
 
   int64_t total() const;
-  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them.
+  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions where there are any.
   std::vector<std::pair<std::string, int64_t>> by_kind() const;
 };
 
@@ -60,7 +64,8 @@ int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items
 int64_t boundary_slot_bytes(const JobSpec& job);
 
 // `split` holds the items of every stage of the program (job.parallel.split unless a rebalance changed it).
-// InvalidArgument when the program names a stage that the split does not have.
+// InvalidArgument when the program names a stage that the split does not have. Of the instructions, weight versions are
+// counted; a synchronous program may come without.
 StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split, const RankProgram& program);
 
 // InvalidArgument when a rank needs more than job.memory_budget_bytes: names the rank that needs most, how

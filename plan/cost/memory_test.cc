@@ -146,6 +146,26 @@ TEST(PredictMemory, hand_offs_inside_a_rank_need_slots_too) {
   EXPECT_EQ(predicted->boundary, 320 * lowered->ranks[0].links[0].receive_slots);
 }
 
+TEST(PredictMemory, older_weight_versions_are_held_as_often_as_the_schedule_reads_them) {
+  // By hand: a norm of 12 elements 64 bytes, the table [257, 12] 12,336 rounded up to 64.
+  constexpr int64_t kNorm = 64, kTable = 12352;
+  JobSpec spec = job();
+  spec.parallel.split = automatic_split(spec.model, 3);  // [embedding, 0], [1, 2], [3, head]
+  const auto versions = [&](const char* schedule, int microbatches) {
+    const LoweredProgram lowered = *lower(*generate(
+        {.name = schedule, .ranks = 3, .microbatches = microbatches, .stages_per_rank = 1, .updates = 6}));
+    std::vector<int64_t> of_ranks;
+    for (const RankProgram& rank : lowered.ranks)
+      of_ranks.push_back(predict_memory(spec, spec.parallel.split, rank)->weight_versions);
+    return of_ranks;
+  };
+  const int64_t first = kBlockPacked + 2 * kNorm, middle = 2 * first;
+  const int64_t last = kBlockPacked + kHeadPacked + 3 * kNorm;
+  EXPECT_THAT(versions("pipedream", 1), ElementsAre(2 * first, middle, 0));
+  EXPECT_THAT(versions("pipedream-2bw", 4), ElementsAre(first + kTable, middle, last));
+  EXPECT_THAT(versions("1f1b", 4), ElementsAre(0, 0, 0));
+}
+
 TEST(PredictMemory, a_program_with_a_stage_that_the_split_lacks_is_refused) {
   const JobSpec spec = job();
   RankProgram foreign = program().ranks[1];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/schedule/weight_versions.h"
 #include "worker/checkpoint/weights.h"
 #include "worker/model/activation_type.h"
 
@@ -46,6 +47,11 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
     PENSTOCK_RETURN_IF_ERROR(load_weights(job.model.from, job.model, *parameters_));
   }
   parameters_->pack(*operators_);
+  const plan::WeightVersionsHeld held = plan::weight_versions_held(program);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      versions_, WeightVersions::create(
+                     {.by_all = held.by_all, .by_forwards = held.by_forwards, .updates = program.updates},
+                     *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
   for (const plan::StageBuffers& buffers : program.buffers) {
@@ -80,12 +86,13 @@ StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
   return memory;
 }
 
-StageEnvironment RankModel::environment(const plan::JobSpec& job, TokenSource* tokens) const {
+StageEnvironment RankModel::environment(const plan::JobSpec& job, TokenSource* tokens) {
   return {.job = job,
           .operators = *operators_,
           .parameters = *parameters_,
           .workspace = *workspace_,
-          .tokens = tokens};
+          .tokens = tokens,
+          .versions = &*versions_};
 }
 
 StatusOr<kernels::SlabView> RankModel::activations(StageIndex stage) const {

@@ -21,6 +21,7 @@
 #include "worker/data/token_source.h"
 #include "worker/model/model_stage.h"
 #include "worker/model/parameters.h"
+#include "worker/model/weight_versions.h"
 #include "worker/model/workspace.h"
 #include "worker/optimizer/adamw.h"
 
@@ -43,10 +44,11 @@ class RankModel {
   const DataFingerprint* data() const { return data_ ? &*data_ : nullptr; }
   kernels::Operators& operators() { return *operators_; }
   // For stages beside those of the training, over the same weights. `job` and `tokens` outlive them.
-  StageEnvironment environment(const plan::JobSpec& job, TokenSource* tokens) const;
+  StageEnvironment environment(const plan::JobSpec& job, TokenSource* tokens);
   // All activation slots of one of the rank's stages. NotFound: it is another rank's.
   StatusOr<kernels::SlabView> activations(StageIndex stage) const;
   AdamW& optimizer() { return *optimizer_; }
+  WeightVersions& versions() { return *versions_; }
   // What the optimizer has not made zero itself.
   void zero_tied_gradient() { parameters_->zero_tied_gradient(*operators_); }
 
@@ -59,6 +61,7 @@ class RankModel {
   int64_t gradient_bytes() const { return parameters_->gradient_bytes(); }
   int64_t optimizer_bytes() const { return optimizer_->optimizer_bytes(); }
   int64_t activation_bytes() const;
+  int64_t weight_version_bytes() const { return versions_->bytes(); }
 
  private:
   struct StageMemory {
@@ -77,6 +80,7 @@ class RankModel {
   kernels::ComputeThreads threads_;
   std::unique_ptr<kernels::Operators> operators_;
   std::optional<ParameterStore> parameters_;
+  std::optional<WeightVersions> versions_;
   std::optional<Workspace> workspace_;
   std::optional<TokenSource> tokens_;    // of the ranks that hold the embedding or the head
   std::optional<DataFingerprint> data_;  // beside tokens_

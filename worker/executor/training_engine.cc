@@ -33,12 +33,15 @@ BoundaryShape TrainingEngine::boundary() const {
 }
 
 std::vector<MemoryKind> TrainingEngine::memory() const {
-  return {{"parameters", model_->parameter_bytes()},
-          {"packed", model_->packed_bytes()},
-          {"gradients", model_->gradient_bytes()},
-          {"optimizer", model_->optimizer_bytes()},
-          {"activations", model_->activation_bytes()},
-          {"boundary", validation_ ? validation_->boundary_bytes() : 0}};
+  std::vector<MemoryKind> kinds = {{"parameters", model_->parameter_bytes()},
+                                   {"packed", model_->packed_bytes()},
+                                   {"gradients", model_->gradient_bytes()},
+                                   {"optimizer", model_->optimizer_bytes()},
+                                   {"activations", model_->activation_bytes()},
+                                   {"boundary", validation_ ? validation_->boundary_bytes() : 0}};
+  const int64_t versions = model_->weight_version_bytes();
+  if (versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", versions});
+  return kinds;
 }
 
 std::string TrainingEngine::fingerprint() const {
@@ -84,7 +87,9 @@ Status TrainingEngine::optimizer_step(StepIndex step) {
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
   const std::span<const SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
   PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, waiting([&] { return norm_->compute(squared_norms); }));
+  model_->versions().prepare();
   PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, gradient_norm_));
+  model_->versions().publish();
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->share_weight(); }));
   model_->zero_tied_gradient();
   connection_->recorder.add_wait(waited);

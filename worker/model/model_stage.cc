@@ -80,8 +80,8 @@ int64_t ModelStage::loss_targets() const {
 }
 
 Status ModelStage::forward(const StageCall& call) {
-  PENSTOCK_RETURN_IF_ERROR(check(call, Direction::Forward));
-  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call));
+  PENSTOCK_RETURN_IF_ERROR(check(call, Pass::Forward));
+  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call, Pass::Forward));
   if (!has_embedding_) environment_.operators.copy(call.input, items_.front()->saved_residual(on.slot));
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool last = i + 1 == items_.size();
@@ -92,8 +92,8 @@ Status ModelStage::forward(const StageCall& call) {
 }
 
 Status ModelStage::backward(const StageCall& call) {
-  PENSTOCK_RETURN_IF_ERROR(check(call, Direction::Backward));
-  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call));
+  PENSTOCK_RETURN_IF_ERROR(check(call, Pass::Backward));
+  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call, Pass::Backward));
   kernels::TensorView gradient = call.input;
   for (size_t i = items_.size(); i-- > 0;) {
     const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
@@ -134,7 +134,10 @@ Status ModelStage::warm_up() {
   return ok_status();
 }
 
-StatusOr<ItemCall> ModelStage::item_call(const StageCall& call) const {
+StatusOr<ItemCall> ModelStage::item_call(const StageCall& call, Pass pass) const {
+  if (environment_.versions != nullptr) {
+    PENSTOCK_RETURN_IF_ERROR(environment_.versions->read(call.weight_version, pass));
+  }
   const kernels::TensorView starts = environment_.workspace.document_starts;
   if (!starts.empty() && environment_.tokens != nullptr && !call.warm_up) {
     const std::span<int32_t> values(starts.i32(), static_cast<size_t>(starts.elements()));
@@ -150,12 +153,12 @@ StatusOr<ItemCall> ModelStage::item_call(const StageCall& call) const {
                   .document_starts = starts};
 }
 
-Status ModelStage::check(const StageCall& call, Direction direction) const {
+Status ModelStage::check(const StageCall& call, Pass pass) const {
   if (call.slot < 0 || (call.slot + 1) * slot_bytes_ > activations_.bytes) {
     return invalid_argument("stage {}: activation slot {} of {} slots of {} bytes", index_.value, call.slot,
                             activations_.bytes / slot_bytes_, slot_bytes_);
   }
-  const bool forward = direction == Direction::Forward;
+  const bool forward = pass == Pass::Forward;
   const bool has_lower_edge = !has_embedding_;
   const bool has_upper_edge = head_ == nullptr;
   PENSTOCK_RETURN_IF_ERROR(check_boundary(call.input, forward ? has_lower_edge : has_upper_edge, "input"));

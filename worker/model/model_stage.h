@@ -4,7 +4,8 @@
 // tensor is rounded up to 64 bytes. Slot i begins at activations.data + i x slot_bytes. Edges: what passes
 // between two items is of the activations' type (train.dtype), inside a stage as between stages: the operation that
 // writes it rounds it, so the split cannot change a bit. Errors: those of the TokenSource; InvalidArgument
-// for a call whose tensors do not fit the stage; Unimplemented for split backwards. Thread: the
+// for a call whose tensors do not fit the stage; Internal for weights of a version that is not held; Unimplemented for
+// split backwards. Thread: the
 // interpreter's.
 #pragma once
 
@@ -20,6 +21,7 @@
 #include "worker/data/token_source.h"
 #include "worker/model/parameters.h"
 #include "worker/model/stage.h"
+#include "worker/model/weight_versions.h"
 #include "worker/model/workspace.h"
 
 namespace penstock::worker {
@@ -34,8 +36,9 @@ struct StageEnvironment {
   kernels::Operators& operators;
   const ParameterStore& parameters;  // holds the parameters of the stage's items
   const Workspace& workspace;
-  TokenSource* tokens = nullptr;  // needed where ModelStage::reads_tokens
-  bool evaluation = false;        // forwards only, which form no gradient
+  TokenSource* tokens = nullptr;       // needed where ModelStage::reads_tokens
+  bool evaluation = false;             // forwards only, which form no gradient
+  WeightVersions* versions = nullptr;  // told which weights a call reads; null: there is one version
 };
 
 class ModelStage final : public Stage {
@@ -67,10 +70,9 @@ class ModelStage final : public Stage {
   int64_t loss_targets() const override;
 
  private:
-  enum class Direction { Forward, Backward };
-  Status check(const StageCall& call, Direction direction) const;
+  Status check(const StageCall& call, Pass pass) const;
   Status check_boundary(kernels::TensorView tensor, bool expected, const char* what) const;
-  StatusOr<ItemCall> item_call(const StageCall& call) const;
+  StatusOr<ItemCall> item_call(const StageCall& call, Pass pass) const;
 
   StageIndex index_;
   StageEnvironment environment_;

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "plan/cost/memory.h"
+#include "plan/schedule/families.h"
 #include "plan/schedule/lowered.h"
+#include "plan/schedule/weight_versions.h"
 #include "worker/model/testing/sequential_run.h"
 
 namespace penstock::worker {
@@ -360,6 +362,26 @@ TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
         EXPECT_EQ(store.parameter_bytes(), predicted.parameters);
         EXPECT_EQ(store.packed_bytes(), predicted.packed);
         EXPECT_EQ(store.gradient_bytes(), predicted.gradients);
+      }
+    }
+  }
+}
+
+TEST_F(ModelStageTest, older_weight_versions_take_the_predicted_bytes) {
+  kernels::ComputeThreads threads(1);
+  const auto operators = kernels::make_cpu_operators(threads);
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(with_qk_norm(job()))}) {
+    for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
+      const auto program = plan::lower(
+          plan::generate({.name = schedule, .ranks = 3, .microbatches = 2, .updates = 5}).value());
+      const std::vector<std::vector<plan::Item>> split = cut(spec.model, {3, 3, 1});
+      for (const plan::RankProgram& rank : program->ranks) {
+        const std::vector<plan::Item>& items = split[static_cast<size_t>(rank.rank.value)];
+        ParameterStore store = ParameterStore::create(spec.model, items, activation_type(spec)).value();
+        const plan::WeightVersionsHeld held = plan::weight_versions_held(rank);
+        const WeightVersions versions =
+            WeightVersions::create({held.by_all, held.by_forwards, rank.updates}, store, *operators).value();
+        EXPECT_EQ(versions.bytes(), plan::predict_memory(spec, split, rank)->weight_versions);
       }
     }
   }

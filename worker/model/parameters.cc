@@ -72,12 +72,13 @@ StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
   void* const gradient_memory = store.gradients_.view().data;
   for (size_t i = 0; i < specs.size(); ++i) {
     store.parameters_.push_back(
-        {specs[i], weight_places[i].in(weight_memory), gradient_places[i].in(gradient_memory), {}});
+        {specs[i], weight_places[i].in(weight_memory), gradient_places[i].in(gradient_memory)});
+    store.parameters_.back().value = store.parameters_.back().weight;
   }
   if (tied_head) {
     const kernels::TensorView weight =
         owns_embedding ? store.parameters_.front().weight : copy.in(weight_memory);
-    store.tied_head_ = Parameter{embedding, weight, accumulator.in(gradient_memory), {}};
+    store.tied_head_ = Parameter{embedding, weight, accumulator.in(gradient_memory)};
   }
   PENSTOCK_RETURN_IF_ERROR(store.lay_out_packed(type));
   return store;

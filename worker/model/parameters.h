@@ -39,6 +39,7 @@ struct Parameter {
   kernels::TensorView weight;    // of spec.shape, f32
   kernels::TensorView gradient;  // of spec.shape, f32
   kernels::PackedRows packed{};  // of a matrix that products read: its rows of a packed weight
+  kernels::TensorView value{};   // what is read where no product is: the weight, or an older version of it
 };
 
 class ParameterStore {
@@ -59,6 +60,8 @@ class ParameterStore {
 
   // In model order.
   std::span<const Parameter> parameters() const { return parameters_; }
+  // The same, for WeightVersions to point `packed` and `value` at the version that computations are to read.
+  std::span<Parameter> redirected() { return parameters_; }
   // By full name; the name must be one of this rank's.
   const Parameter& at(const std::string& name) const;
   // The matrix of a tied head with the head's accumulator; null where the rank has none. Its spec is that of
@@ -75,6 +78,7 @@ class ParameterStore {
   int64_t parameter_bytes() const { return weights_.bytes(); }
   int64_t gradient_bytes() const { return gradients_.bytes(); }
   int64_t packed_bytes() const { return packed_.bytes(); }
+  kernels::SlabView packed() const { return packed_.view(); }
 
  private:
   ParameterStore() = default;

@@ -65,8 +65,8 @@ StatusOr<plan::LoweredProgram> plan_validation(const plan::JobSpec& spec,
   return lowered;
 }
 
-// What the memory of each rank is predicted from: the training's buffers and both programs' links. Activation slots
-// are shared, boundary slots are not.
+// What the memory of each rank is predicted from: the training's buffers and both programs' links, and where a program
+// spans several updates what it reads of older weights. Activation slots are shared, boundary slots are not.
 std::vector<plan::RankProgram> memory_users(const AttemptPlan& plan) {
   std::vector<plan::RankProgram> users;
   for (size_t r = 0; r < plan.program.ranks.size(); ++r) {
@@ -77,6 +77,7 @@ std::vector<plan::RankProgram> memory_users(const AttemptPlan& plan) {
                            .buffers = training.buffers,
                            .links = training.links,
                            .instructions = {}};
+    if (training.updates > 1) user.instructions = training.instructions;
     if (r < plan.validation.ranks.size()) {
       const std::vector<plan::Link>& links = plan.validation.ranks[r].links;
       user.links.insert(user.links.end(), links.begin(), links.end());

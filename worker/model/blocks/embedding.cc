@@ -19,7 +19,7 @@ Status EmbeddingItem::forward(const ItemCall& call, kernels::TensorView output) 
   } else {
     PENSTOCK_RETURN_IF_ERROR(source_->microbatch(call.step, call.microbatch, inputs, {}));
   }
-  call.operators.embedding(tokens, table_.weight, output);
+  call.operators.embedding(tokens, table_.value, output);
   return ok_status();
 }
 

@@ -33,7 +33,7 @@ void HeadItem::begin_step() {
 Status HeadItem::forward(const ItemCall& call, TensorView) {
   PENSTOCK_RETURN_IF_ERROR(read_targets(call));
   const TensorView normed = call.workspace.normed;
-  call.operators.rms_norm(saved_.x.in(call.slot), norm_.weight, epsilon_, normed,
+  call.operators.rms_norm(saved_.x.in(call.slot), norm_.value, epsilon_, normed,
                           saved_.inverse_rms.in(call.slot));
   const double loss = loss_of(call, normed);
   return call.warm_up ? ok_status() : loss_.record(call.microbatch, loss);
@@ -62,7 +62,7 @@ Status HeadItem::read_targets(const ItemCall& call) {
 }
 
 void HeadItem::backward(const ItemCall& call, TensorView, TensorView input_gradient) {
-  call.operators.rms_norm_backward(saved_.x.in(call.slot), norm_.weight, saved_.inverse_rms.in(call.slot),
+  call.operators.rms_norm_backward(saved_.x.in(call.slot), norm_.value, saved_.inverse_rms.in(call.slot),
                                    saved_.normed_gradient.in(call.slot), input_gradient, norm_.gradient);
 }
 

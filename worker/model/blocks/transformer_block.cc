@@ -78,7 +78,7 @@ void TransformerBlock::attention_forward(const ItemCall& call) {
   const TensorView attended = saved_.attended.in(call.slot);
   const TensorView normed = call.workspace.normed;
 
-  ops.rms_norm(x, weights_.attention_norm.weight, model_.rms_norm_eps, normed,
+  ops.rms_norm(x, weights_.attention_norm.value, model_.rms_norm_eps, normed,
                saved_.inverse_rms_1.in(call.slot));
   ops.linear(normed, weights_.query.packed.weight, saved_.projected.in(call.slot));
   if (!model_.qk_norm) rotate(call, heads_of(saved_.projected.in(call.slot)));
@@ -94,7 +94,7 @@ void TransformerBlock::feed_forward_forward(const ItemCall& call, TensorView out
   const TensorView normed = call.workspace.normed;
   const TensorView activated = call.workspace.activated;
 
-  ops.rms_norm(h, weights_.feed_forward_norm.weight, model_.rms_norm_eps, normed,
+  ops.rms_norm(h, weights_.feed_forward_norm.value, model_.rms_norm_eps, normed,
                saved_.inverse_rms_2.in(call.slot));
   const TensorView gate_up = saved_.gate_up.in(call.slot);
   ops.linear(normed, weights_.gate.packed.weight, gate_up);
@@ -136,9 +136,9 @@ TransformerBlock::Heads TransformerBlock::attention_inputs(const ItemCall& call)
   const Heads saved = heads_of(saved_.projected.in(call.slot));
   if (!model_.qk_norm) return saved;
   const Workspace& space = call.workspace;
-  call.operators.rms_norm(saved.query, weights_.query_norm->weight, model_.rms_norm_eps, space.query,
+  call.operators.rms_norm(saved.query, weights_.query_norm->value, model_.rms_norm_eps, space.query,
                           space.query_inverse_rms);
-  call.operators.rms_norm(saved.key, weights_.key_norm->weight, model_.rms_norm_eps, space.key,
+  call.operators.rms_norm(saved.key, weights_.key_norm->value, model_.rms_norm_eps, space.key,
                           space.key_inverse_rms);
   const Heads normed{space.query, space.key, saved.value};
   rotate(call, normed);
@@ -153,9 +153,9 @@ void TransformerBlock::heads_backward(const ItemCall& call, const Heads& gradien
   ops.rope_backward(gradients.key, sequence_length_, model_.head_size(), model_.rope_theta);
   if (!model_.qk_norm) return;
   const Heads saved = heads_of(saved_.projected.in(call.slot));
-  ops.rms_norm_backward(saved.query, weights_.query_norm->weight, space.query_inverse_rms, gradients.query,
+  ops.rms_norm_backward(saved.query, weights_.query_norm->value, space.query_inverse_rms, gradients.query,
                         gradients.query, weights_.query_norm->gradient);
-  ops.rms_norm_backward(saved.key, weights_.key_norm->weight, space.key_inverse_rms, gradients.key,
+  ops.rms_norm_backward(saved.key, weights_.key_norm->value, space.key_inverse_rms, gradients.key,
                         gradients.key, weights_.key_norm->gradient);
 }
 
@@ -194,7 +194,7 @@ void TransformerBlock::feed_forward_backward(const ItemCall& call, TensorView ou
                       up_of(gate_up_gradient), space.activated);
   ops.linear_weight_gradient(down_gradient, space.activated, {&weights_.down.gradient, 1});
   ops.linear_input_gradient(gate_up_gradient, weights_.gate.packed.weight, space.normed_gradient);
-  ops.rms_norm_backward(saved_.h.in(call.slot), weights_.feed_forward_norm.weight,
+  ops.rms_norm_backward(saved_.h.in(call.slot), weights_.feed_forward_norm.value,
                         saved_.inverse_rms_2.in(call.slot), space.normed_gradient, space.residual_gradient,
                         weights_.feed_forward_norm.gradient, output_gradient, space.normed);
   ops.linear_weight_gradient(gate_up_gradient, space.normed,
@@ -219,7 +219,7 @@ void TransformerBlock::attention_backward(const ItemCall& call, TensorView input
                          gradients.key, gradients.value, call.document_starts);
   heads_backward(call, gradients);
   ops.linear_input_gradient(projected_gradient, weights_.query.packed.weight, space.normed_gradient);
-  ops.rms_norm_backward(saved_.x.in(call.slot), weights_.attention_norm.weight,
+  ops.rms_norm_backward(saved_.x.in(call.slot), weights_.attention_norm.value,
                         saved_.inverse_rms_1.in(call.slot), space.normed_gradient, input_gradient,
                         weights_.attention_norm.gradient, space.residual_gradient, space.normed);
   ops.linear_weight_gradient(
