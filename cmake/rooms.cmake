@@ -89,4 +89,4 @@ penstock_program(penstock-perf-schedule tests/perf/schedule USES base plan/sched
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-step tests/perf/step USES base proto/codec kernels/device kernels/tensor worker/transport
   worker/executor tests/perf/job LIBRARIES penstock_dnnl CLI11::CLI11 nlohmann_json::nlohmann_json)
-penstock_room(tests/architecture USES base)
+penstock_room(tests/architecture USES base LIBRARIES nlohmann_json::nlohmann_json)
