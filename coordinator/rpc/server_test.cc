@@ -192,7 +192,7 @@ TEST_F(RpcServerTest, slow_reader_of_watch_gets_the_newest_state_and_nothing_pil
   JobView big;
   big.name = "a";
   big.state = JobState::Running;
-  big.spec_yaml = std::string(256 << 10, 'x');
+  big.reason = std::string(256 << 10, 'x');
   controller.update(big);
   Context context;
   v1::WatchJobRequest request;
@@ -219,6 +219,26 @@ TEST_F(RpcServerTest, slow_reader_of_watch_gets_the_newest_state_and_nothing_pil
   EXPECT_LT(reads, kSteps / 2);
   context.TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(RpcServerTest, watch_sends_the_job_file_once) {
+  JobView view;
+  view.name = "a";
+  view.state = JobState::Running;
+  view.spec_yaml = "name: a";
+  controller.update(view);
+  Context context;
+  v1::WatchJobRequest request;
+  request.set_name("a");
+  const auto stream = jobs->Watch(&context, request);
+  v1::Job job;
+  ASSERT_TRUE(stream->Read(&job));
+  EXPECT_EQ(job.spec_yaml(), "name: a");
+  view.state = JobState::Succeeded;
+  controller.update(view);
+  ASSERT_TRUE(stream->Read(&job));
+  EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job.spec_yaml(), "");
 }
 
 TEST_F(RpcServerTest, watch_of_an_absent_job_is_not_found) {
