@@ -3,13 +3,15 @@ set(status_libraries absl::status absl::statusor fmt::fmt)
 
 penstock_room(base LIBRARIES ${status_libraries} spdlog::spdlog)
 penstock_room(base/json USES base LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(base/digest USES base LIBRARIES penstock_xxhash)
 penstock_room(base/safetensors USES base base/json)
+penstock_room(base/checkpoint USES base base/digest base/json base/safetensors LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(base/token_files USES base)
 penstock_room(base/tokenizer USES base LIBRARIES penstock_sentencepiece)
 penstock_room(base/metrics USES base LIBRARIES prometheus-cpp::core civetweb::civetweb-cpp)
 
 # plan: pure domain. No threads, sockets, clock or CUDA.
-penstock_room(plan/spec USES base plan/schedule LIBRARIES yaml-cpp penstock_xxhash)
+penstock_room(plan/spec USES base base/digest plan/schedule LIBRARIES yaml-cpp)
 penstock_room(plan/schedule USES base)
 penstock_room(plan/verification USES base plan/schedule)
 penstock_room(plan/simulation USES base plan/schedule TEST_USES plan/verification)
@@ -73,7 +75,7 @@ penstock_program(penstock-prepare client/prepare/main USES base base/token_files
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
-penstock_room(tests/fuzz USES base base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
+penstock_room(tests/fuzz USES base base/digest base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
 # tests/hugging_face: folders that transformers wrote, from their config.json to the logits.
 penstock_room(tests/hugging_face USES base base/safetensors plan/spec plan/interop kernels/device kernels/tensor kernels/ops
   worker/data worker/model worker/checkpoint)

@@ -4,30 +4,17 @@
 // numbers, and the 16 bytes of its own digest: XXH3-128 of its FP32 bytes, most significant byte first.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 
+#include "base/digest/digest.h"
 #include "plan/spec/job_spec.h"
 
 namespace penstock::plan {
 
-using TensorDigest = std::array<uint8_t, 16>;
-
-// Of one parameter, whose values come in pieces. Starts anew after finish().
-class TensorDigester {
- public:
-  TensorDigester();
-  ~TensorDigester();
-  void add(std::span<const float> values);
-  TensorDigest finish();
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
+// Of one parameter, whose values may come in pieces.
+using TensorDigest = Digest;
+using TensorDigester = Digester;
 
 // 32 hexadecimal digits. `digests`: one a parameter, in model order.
 std::string weights_digest(const ModelSpec& model, std::span<const TensorDigest> digests);
