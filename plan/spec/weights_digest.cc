@@ -26,8 +26,10 @@ std::string weights_digest(const ModelSpec& model, std::span<const TensorDigest>
   for (size_t i = 0; i < parameters.size(); ++i) {
     const ParameterSpec& parameter = parameters[i];
     digester.add(std::as_bytes(std::span(parameter.name.c_str(), parameter.name.size() + 1)));
-    for (const int64_t dimension : parameter.shape)
-      digester.add(std::as_bytes(std::span(little_endian(dimension))));
+    for (const int64_t dimension : parameter.shape) {
+      const std::array<uint8_t, 8> bytes = little_endian(dimension);
+      digester.add(std::as_bytes(std::span(bytes)));
+    }
     digester.add(std::as_bytes(std::span(digests[i])));
   }
   return hex(digester.finish());
