@@ -17,6 +17,7 @@ penstock_room(plan/verification USES base plan/schedule)
 penstock_room(plan/simulation USES base plan/schedule TEST_USES plan/verification)
 penstock_room(plan/generation USES base plan/schedule plan/simulation TEST_USES plan/verification)
 penstock_room(plan/cost USES base plan/spec plan/schedule)
+penstock_room(plan/partition USES base)
 penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/generation
   LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)

@@ -1,0 +1,369 @@
+#include "plan/partition/partition.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/partition/internal/cost_model.h"
+#include "plan/partition/internal/local_search.h"
+#include "plan/partition/internal/merit.h"
+#include "plan/partition/internal/one_stage.h"
+#include "plan/partition/internal/two_stages.h"
+
+namespace penstock::plan {
+namespace {
+
+constexpr int64_t kTimeMax = int64_t{1} << 44;   // of a layer: 4.9 hours
+constexpr int64_t kBytesMax = int64_t{1} << 61;  // of all layers, every one with the most in flight
+constexpr int kRanksMax = 4'096;
+constexpr int kInFlightMax = 65'536;
+
+int stages_of(const PartitionRequest& request) {
+  return request.ranks * request.stages_per_rank;
+}
+int layers_of(const PartitionRequest& request) {
+  return static_cast<int>(request.layers.size());
+}
+
+// --- what is asked.
+
+Status check_shape(const PartitionRequest& request) {
+  if (request.ranks < 1 || request.ranks > kRanksMax) {
+    return invalid_argument("ranks: expected 1 to {}, found {}", kRanksMax, request.ranks);
+  }
+  if (request.stages_per_rank < 1 || request.stages_per_rank > kLayersMax) {
+    return invalid_argument("stages per rank: expected 1 to {}, found {}", kLayersMax,
+                            request.stages_per_rank);
+  }
+  if (request.placement == StagePlacement::V && request.stages_per_rank != 2) {
+    return invalid_argument("placement: v puts two stages on a rank, found {}", request.stages_per_rank);
+  }
+  const size_t layers = request.layers.size();
+  if (layers < 1 || layers > kLayersMax)
+    return invalid_argument("layers: expected 1 to {}, found {}", kLayersMax, layers);
+  const int64_t stages = int64_t{request.ranks} * request.stages_per_rank;
+  if (stages > kLayersMax || (!request.allow_empty_stages && stages > static_cast<int64_t>(layers))) {
+    return invalid_argument("layers: expected at least one for each of {} stages, found {}", stages, layers);
+  }
+  return ok_status();
+}
+
+Status check_lists(const PartitionRequest& request) {
+  if (request.in_flight.size() != static_cast<size_t>(stages_of(request))) {
+    return invalid_argument("in-flight counts: expected {}, one a stage, found {}", stages_of(request),
+                            request.in_flight.size());
+  }
+  for (const int count : request.in_flight) {
+    if (count < 0 || count > kInFlightMax) {
+      return invalid_argument("in-flight counts: expected 0 to {}, found {}", kInFlightMax, count);
+    }
+  }
+  if (!request.rank_speed.empty() && request.rank_speed.size() != static_cast<size_t>(request.ranks)) {
+    return invalid_argument("worker_speed: expected {} entries, one a rank, found {}", request.ranks,
+                            request.rank_speed.size());
+  }
+  for (const int64_t speed : request.rank_speed) {
+    if (speed < kSpeedUnit / 100 || speed > int64_t{kSpeedUnit} * 100) {
+      return invalid_argument("worker_speed: expected 0.01 to 100, found {}",
+                              static_cast<double>(speed) / kSpeedUnit);
+    }
+  }
+  if (!request.current_rank.empty() && request.current_rank.size() != request.layers.size()) {
+    return invalid_argument("current placement: expected {} entries, one a layer, found {}",
+                            request.layers.size(), request.current_rank.size());
+  }
+  if (request.budget_bytes && *request.budget_bytes < 0) {
+    return invalid_argument("memory budget: expected 0 or more bytes, found {}", *request.budget_bytes);
+  }
+  return ok_status();
+}
+
+Status check_option(const LayerOption& option, const std::string& field) {
+  if (option.time_ns < 0 || option.time_ns > kTimeMax) {
+    return invalid_argument("{}: expected a time of 0 to {} ns, found {}", field, kTimeMax, option.time_ns);
+  }
+  for (const int64_t bytes : {option.activation_bytes, option.static_bytes}) {
+    if (bytes < 0 || bytes > kBytesMax) {
+      return invalid_argument("{}: expected 0 to {} bytes, found {}", field, kBytesMax, bytes);
+    }
+  }
+  return ok_status();
+}
+
+Status check_costs(const PartitionRequest& request) {
+  const int most = *std::max_element(request.in_flight.begin(), request.in_flight.end());
+  __int128 sum = 0;
+  bool recomputes = false;
+  for (size_t layer = 0; layer < request.layers.size(); ++layer) {
+    const LayerCost& cost = request.layers[layer];
+    const std::string field = fmt::format("layers[{}]", layer);
+    PENSTOCK_RETURN_IF_ERROR(check_option(cost.keep, field));
+    sum += __int128{cost.keep.activation_bytes} * most + cost.keep.static_bytes;
+    if (!cost.recompute) continue;
+    recomputes = true;
+    PENSTOCK_RETURN_IF_ERROR(check_option(*cost.recompute, field + ".recompute"));
+    sum += __int128{cost.recompute->activation_bytes} * most + cost.recompute->static_bytes;
+  }
+  if (sum > kBytesMax)
+    return invalid_argument("layers: all with {} microbatches in flight exceed 2^61 bytes", most);
+  if (recomputes && request.layers.size() > kRecomputeLayersMax) {
+    return invalid_argument("layers: expected at most {} where one may recompute, found {}",
+                            kRecomputeLayersMax, request.layers.size());
+  }
+  return ok_status();
+}
+
+Status check(const PartitionRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(check_shape(request));
+  PENSTOCK_RETURN_IF_ERROR(check_lists(request));
+  return check_costs(request);
+}
+
+// --- the searches.
+
+// The limit rises until something is found: the nearer it is to the best, the less there is to look at.
+template <template <typename> class Search>
+std::optional<std::vector<int>> exact_split(CostModel& model) {
+  const int64_t least = model.least_cost();
+  for (int64_t above = least / 32 + 1;; above *= 4) {
+    const int64_t limit = above < model.cost_max() - least ? least + above : model.cost_max();
+    if (const auto slowest = Search<Slowest>(model).best_within(limit)) {
+      return Search<TieBreak>(model).best_within(slowest->merit.cost)->boundaries;
+    }
+    if (limit == model.cost_max()) return std::nullopt;
+  }
+}
+
+// As if every stage had a rank of its own, of the speed of the one that it is on.
+std::vector<int> balanced_stages(const PartitionRequest& request) {
+  PartitionRequest apart = request;
+  apart.ranks = stages_of(request);
+  apart.stages_per_rank = 1;
+  apart.placement = StagePlacement::Loop;
+  apart.budget_bytes.reset();
+  apart.current_rank.clear();
+  apart.rank_speed.clear();
+  for (LayerCost& layer : apart.layers) layer.recompute.reset();
+  CostModel model(apart, Objective::Time);
+  return *exact_split<OneStageSearch>(model);
+}
+
+std::optional<std::vector<int>> searched_split(const PartitionRequest& request, CostModel& model) {
+  CostModel bytes(request, Objective::Bytes);
+  for (std::vector<int> start :
+       {balanced_stages(request), equal_counts(layers_of(request), stages_of(request))}) {
+    if (auto split = improve_split(model, bytes, std::move(start))) return split;
+  }
+  return std::nullopt;
+}
+
+bool has_exact_search(const PartitionRequest& request) {
+  return request.stages_per_rank == 1 ||
+         (request.stages_per_rank == 2 && layers_of(request) <= kTwoStageLayersMax);
+}
+
+std::optional<std::vector<int>> best_split(const PartitionRequest& request, CostModel& model) {
+  if (request.stages_per_rank == 1) return exact_split<OneStageSearch>(model);
+  if (has_exact_search(request)) return exact_split<TwoStageSearch>(model);
+  return searched_split(request, model);
+}
+
+// --- what a split costs, layer by layer.
+
+struct Held {
+  int layer = 0;
+  int in_flight = 0;
+  int stage = 0;
+};
+
+std::vector<Held> held_by(const PartitionRequest& request, const std::vector<int>& boundaries, int rank) {
+  std::vector<Held> held;
+  for (int stage = 0; stage < stages_of(request); ++stage) {
+    if (rank_of_stage(request.placement, request.ranks, stage) != rank) continue;
+    const auto at = static_cast<size_t>(stage);
+    for (int layer = boundaries[at]; layer < boundaries[at + 1]; ++layer) {
+      held.push_back({layer, request.in_flight[at], stage});
+    }
+  }
+  return held;
+}
+
+// The fastest choice for a rank's layers within the budget, layer by layer; nothing when none fits.
+std::optional<std::vector<LayerOption>> choose_options(const PartitionRequest& request,
+                                                       const std::vector<Held>& held, Objective objective,
+                                                       bool& thinned) {
+  std::vector<Front> fronts = {{{0, 0}}};  // of the first layers
+  for (const Held& each : held) {
+    const LayerCost& layer = request.layers[static_cast<size_t>(each.layer)];
+    fronts.push_back(sum_of(fronts.back(), layer_front(layer, each.in_flight), thinned));
+  }
+  const Front& all = fronts.back();
+  const int64_t budget = request.budget_bytes.value_or(std::numeric_limits<int64_t>::max());
+  auto target = all.end() - 1;
+  if (objective == Objective::Time) {
+    target = std::find_if(all.begin(), all.end(),
+                          [&](const TimeAndBytes& point) { return point.bytes <= budget; });
+    if (target == all.end()) return std::nullopt;
+  }
+  std::vector<LayerOption> chosen(held.size());
+  TimeAndBytes left = *target;
+  for (size_t i = held.size(); i-- > 0;) {
+    const LayerCost& layer = request.layers[static_cast<size_t>(held[i].layer)];
+    const auto leads_on = [&](const LayerOption& option) {
+      const int64_t time = left.time_ns - option.time_ns;
+      const int64_t bytes = left.bytes - option.static_bytes - option.activation_bytes * held[i].in_flight;
+      return std::any_of(fronts[i].begin(), fronts[i].end(), [&](const TimeAndBytes& point) {
+        return point.time_ns == time && point.bytes == bytes;
+      });
+    };
+    chosen[i] = leads_on(layer.keep) ? layer.keep : *layer.recompute;
+    left.time_ns -= chosen[i].time_ns;
+    left.bytes -= chosen[i].static_bytes + chosen[i].activation_bytes * held[i].in_flight;
+  }
+  return chosen;
+}
+
+bool is_same(const LayerOption& a, const LayerOption& b) {
+  return a.time_ns == b.time_ns && a.activation_bytes == b.activation_bytes &&
+         a.static_bytes == b.static_bytes;
+}
+
+// Adds one rank to `plan`; false when it does not fit.
+bool add_rank(const PartitionRequest& request, Objective objective, int rank, Partition& plan) {
+  const std::vector<Held> held = held_by(request, plan.boundaries, rank);
+  bool thinned = false;
+  const auto options = choose_options(request, held, objective, thinned);
+  if (!options) return false;
+  int64_t time = 0, bytes = 0;
+  for (size_t i = 0; i < held.size(); ++i) {
+    const LayerOption& option = (*options)[i];
+    time += option.time_ns;
+    bytes += option.static_bytes + option.activation_bytes * held[i].in_flight;
+    plan.stage_ns[static_cast<size_t>(held[i].stage)] += option.time_ns;
+    if (!is_same(option, request.layers[static_cast<size_t>(held[i].layer)].keep))
+      plan.recomputed.push_back(held[i].layer);
+    if (!request.current_rank.empty() && request.current_rank[static_cast<size_t>(held[i].layer)] != rank) {
+      ++plan.moved_layers;
+    }
+  }
+  const int64_t speed =
+      request.rank_speed.empty() ? kSpeedUnit : request.rank_speed[static_cast<size_t>(rank)];
+  plan.rank_ns.push_back(time_at_speed(time, speed));
+  plan.rank_bytes.push_back(bytes);
+  plan.exact = plan.exact && !thinned;
+  return true;
+}
+
+StatusOr<Partition> costed(const PartitionRequest& request, std::vector<int> boundaries,
+                           Objective objective) {
+  Partition plan;
+  plan.boundaries = std::move(boundaries);
+  plan.stage_ns.assign(static_cast<size_t>(stages_of(request)), 0);
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    if (!add_rank(request, objective, rank, plan)) {
+      return failed_precondition("rank {} does not fit into {} bytes with this split", rank,
+                                 *request.budget_bytes);
+    }
+  }
+  for (int stage = 0; stage < stages_of(request); ++stage) {
+    if (request.rank_speed.empty()) break;
+    int64_t& time = plan.stage_ns[static_cast<size_t>(stage)];
+    time = time_at_speed(
+        time,
+        request.rank_speed[static_cast<size_t>(rank_of_stage(request.placement, request.ranks, stage))]);
+  }
+  std::sort(plan.recomputed.begin(), plan.recomputed.end());
+  plan.slowest_ns = *std::max_element(plan.rank_ns.begin(), plan.rank_ns.end());
+  plan.peak_bytes = *std::max_element(plan.rank_bytes.begin(), plan.rank_bytes.end());
+  return plan;
+}
+
+std::optional<Partition> solve(const PartitionRequest& request, Objective objective) {
+  CostModel model(request, objective);
+  std::optional<std::vector<int>> split = best_split(request, model);
+  if (!split) return std::nullopt;
+  StatusOr<Partition> plan = costed(request, *std::move(split), objective);
+  PENSTOCK_CHECK(plan.ok(), "{}",
+                 message(plan.status()));  // the choice with the fewest bytes is never left out
+  plan->exact = plan->exact && !model.thinned() && has_exact_search(request);
+  return *std::move(plan);
+}
+
+std::optional<OversizedLayer> oversized_layer(const PartitionRequest& request) {
+  const CostModel model(request, Objective::Time);
+  int64_t fastest = kSpeedUnit;
+  if (!request.rank_speed.empty())
+    fastest = *std::max_element(request.rank_speed.begin(), request.rank_speed.end());
+  OversizedLayer largest;
+  for (int layer = 0; layer < layers_of(request); ++layer) {
+    const int64_t time = time_at_speed(model.floor_sum(layer, layer + 1), fastest);
+    if (time > largest.time_ns) largest = {layer, time, 0};
+  }
+  largest.ideal_ns = model.ideal_cost();
+  if (largest.time_ns <= largest.ideal_ns) return std::nullopt;
+  return largest;
+}
+
+}  // namespace
+
+double OversizedLayer::above_percent() const {
+  return ideal_ns == 0 ? 0 : 100.0 * static_cast<double>(time_ns - ideal_ns) / static_cast<double>(ideal_ns);
+}
+
+StatusOr<PartitionAnswer> partition(const PartitionRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(check(request));
+  PartitionAnswer answer;
+  answer.oversized = oversized_layer(request);
+  if (std::optional<Partition> plan = solve(request, Objective::Time)) {
+    answer.plan = *std::move(plan);
+    return answer;
+  }
+  answer.feasible = false;
+  PENSTOCK_ASSIGN_OR_RETURN(answer.plan, smallest_peak_partition(request));
+  answer.smallest_budget = answer.plan.peak_bytes;
+  return answer;
+}
+
+StatusOr<Partition> smallest_peak_partition(const PartitionRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(check(request));
+  std::optional<Partition> plan = solve(request, Objective::Bytes);
+  PENSTOCK_CHECK(plan.has_value());  // without a budget there is always one
+  return *std::move(plan);
+}
+
+StatusOr<Partition> evaluate_partition(const PartitionRequest& request, const std::vector<int>& boundaries) {
+  PENSTOCK_RETURN_IF_ERROR(check(request));
+  const bool whole = boundaries.size() == static_cast<size_t>(stages_of(request)) + 1 &&
+                     boundaries.front() == 0 && boundaries.back() == layers_of(request) &&
+                     std::is_sorted(boundaries.begin(), boundaries.end());
+  if (!whole) {
+    return invalid_argument("split: expected {} ascending boundaries from 0 to {}", stages_of(request) + 1,
+                            layers_of(request));
+  }
+  return costed(request, boundaries, Objective::Time);
+}
+
+StatusOr<std::vector<Partition>> time_memory_curve(const PartitionRequest& request, int points_max) {
+  PENSTOCK_RETURN_IF_ERROR(check(request));
+  PartitionRequest tighter = request;
+  tighter.current_rank.clear();
+  std::vector<Partition> curve;
+  while (static_cast<int>(curve.size()) < points_max) {
+    std::optional<Partition> plan = solve(tighter, Objective::Time);
+    if (!plan) break;
+    if (!curve.empty() && plan->slowest_ns <= curve.back().slowest_ns) curve.pop_back();  // as fast with less
+    curve.push_back(*std::move(plan));
+    if (curve.back().peak_bytes == 0) break;
+    tighter.budget_bytes = curve.back().peak_bytes - 1;
+  }
+  return curve;
+}
+
+int rank_of_stage(StagePlacement placement, int ranks, int stage) {
+  if (placement == StagePlacement::V && stage >= ranks) return 2 * ranks - 1 - stage;
+  return stage % ranks;
+}
+
+}  // namespace penstock::plan
