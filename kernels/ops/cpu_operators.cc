@@ -3,13 +3,16 @@
 #include "kernels/ops/attention/contract.h"
 #include "kernels/ops/copy/contract.h"
 #include "kernels/ops/cpu/context.h"
+#include "kernels/ops/dispatch/contract.h"
 #include "kernels/ops/dropout/contract.h"
 #include "kernels/ops/embedding/contract.h"
+#include "kernels/ops/experts/contract.h"
 #include "kernels/ops/head_loss/contract.h"
 #include "kernels/ops/linear/contract.h"
 #include "kernels/ops/operators.h"
 #include "kernels/ops/rms_norm/contract.h"
 #include "kernels/ops/rope/contract.h"
+#include "kernels/ops/router/contract.h"
 #include "kernels/ops/sum_of_squares/contract.h"
 #include "kernels/ops/swiglu/contract.h"
 
@@ -80,6 +83,52 @@ class CpuOperators final : public Operators {
   void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient, TensorView gate_gradient,
                        TensorView up_gradient, TensorView output) override {
     cpu::swiglu_backward(context_, gate, up, output_gradient, gate_gradient, up_gradient, output);
+  }
+
+  void router(TensorView x, TensorView weight, bool normalise, const Routing& routing) override {
+    cpu::router(context_, x, weight, normalise, routing);
+  }
+  RouterLosses router_losses(const Routing& routing, const RouterLossShape& counted) override {
+    return cpu::router_losses(context_, routing, counted);
+  }
+  void router_gradient(const Routing& routing, bool normalise, TensorView weight_gradient,
+                       const RouterLossShape& counted, const RouterLossScales& scales,
+                       TensorView logit_gradient) override {
+    cpu::router_gradient(context_, routing, normalise, weight_gradient, counted, scales, logit_gradient);
+  }
+  void router_input_gradient(TensorView logit_gradient, TensorView weight, TensorView x_gradient) override {
+    cpu::router_input_gradient(context_, logit_gradient, weight, x_gradient);
+  }
+  void router_weight_gradient(TensorView logit_gradient, TensorView x, TensorView weight_gradient) override {
+    cpu::router_weight_gradient(context_, logit_gradient, x, weight_gradient);
+  }
+  int64_t plan_dispatch(TensorView expert, int64_t capacity, const Dispatch& dispatch) override {
+    return cpu::plan_dispatch(expert, capacity, dispatch);
+  }
+  void gather_rows(TensorView x, const Dispatch& dispatch, TensorView rows) override {
+    cpu::gather_rows(context_, x, dispatch, rows);
+  }
+  void combine_rows(TensorView rows, const Dispatch& dispatch, TensorView weight, TensorView added,
+                    TensorView output) override {
+    cpu::combine_rows(context_, rows, dispatch, weight, added, output);
+  }
+  void gather_choices(TensorView values, const Dispatch& dispatch, TensorView of_rows) override {
+    cpu::gather_choices(values, dispatch, of_rows);
+  }
+  void return_choices(TensorView of_rows, const Dispatch& dispatch, TensorView values) override {
+    cpu::return_choices(of_rows, dispatch, values);
+  }
+  void experts(TensorView payload, TensorView offsets, std::span<const ExpertWeights> weights,
+               TensorView gate_up, TensorView output) override {
+    cpu::experts(context_, payload, offsets, weights, gate_up, output);
+  }
+  void experts_input_gradient(const ExpertInputGradient& rows, TensorView offsets,
+                              std::span<const ExpertWeights> weights) override {
+    cpu::experts_input_gradient(context_, rows, offsets, weights);
+  }
+  void experts_weight_gradient(const ExpertWeightGradient& rows, TensorView offsets,
+                               std::span<const ExpertGradients> gradients) override {
+    cpu::experts_weight_gradient(context_, rows, offsets, gradients);
   }
 
   void dropout(TensorView x, double probability, uint64_t key, TensorView output) override {

@@ -15,6 +15,7 @@
 
 #include "kernels/device/compute_threads.h"
 #include "kernels/ops/packed_weight.h"
+#include "kernels/ops/routing.h"
 #include "kernels/tensor/tensor.h"
 
 namespace penstock::kernels {
@@ -97,6 +98,39 @@ class Operators {
   virtual void swiglu(TensorView gate, TensorView up, TensorView output) = 0;
   virtual void swiglu_backward(TensorView gate, TensorView up, TensorView output_gradient,
                                TensorView gate_gradient, TensorView up_gradient, TensorView output = {}) = 0;
+
+  // Mixture of Experts (routing.h; contracts in router, dispatch and experts).
+  // The choices of x [T, H] by the router's weight [E, H] f32; normalise: a token's weights sum to one.
+  virtual void router(TensorView x, TensorView weight, bool normalise, const Routing& routing) = 0;
+  virtual RouterLosses router_losses(const Routing& routing, const RouterLossShape& counted) = 0;
+  // logit_gradient [T, E] f32, which may be the probabilities, from that of the choices' weights [T, K] f32 and the
+  // losses.
+  virtual void router_gradient(const Routing& routing, bool normalise, TensorView weight_gradient,
+                               const RouterLossShape& counted, const RouterLossScales& scales,
+                               TensorView logit_gradient) = 0;
+  // x_gradient [T, H] is written, weight_gradient [E, H] f32 added to.
+  virtual void router_input_gradient(TensorView logit_gradient, TensorView weight, TensorView x_gradient) = 0;
+  virtual void router_weight_gradient(TensorView logit_gradient, TensorView x,
+                                      TensorView weight_gradient) = 0;
+  // Gives every choice [T, K] its row. capacity: of one expert; 0: all come in. Returns how many were dropped.
+  virtual int64_t plan_dispatch(TensorView expert, int64_t capacity, const Dispatch& dispatch) = 0;
+  // rows [R, H] = the tokens' x [T, H], in the order of the experts.
+  virtual void gather_rows(TensorView x, const Dispatch& dispatch, TensorView rows) = 0;
+  // output [T, H] = `added` [T, H] where there is one, plus the tokens' rows, times their weights [T, K] f32 where
+  // there are any. output may be `added`.
+  virtual void combine_rows(TensorView rows, const Dispatch& dispatch, TensorView weight, TensorView added,
+                            TensorView output) = 0;
+  // One float32 of each choice [T, K], in the order of the rows [R] and back.
+  virtual void gather_choices(TensorView values, const Dispatch& dispatch, TensorView of_rows) = 0;
+  virtual void return_choices(TensorView of_rows, const Dispatch& dispatch, TensorView values) = 0;
+  // output [R, H] = the experts' outputs, each on its own rows of payload [R, H]; gate_up [R, 2 I] is saved.
+  virtual void experts(TensorView payload, TensorView offsets, std::span<const ExpertWeights> weights,
+                       TensorView gate_up, TensorView output) = 0;
+  virtual void experts_input_gradient(const ExpertInputGradient& rows, TensorView offsets,
+                                      std::span<const ExpertWeights> weights) = 0;
+  // Added to the gradients of all experts.
+  virtual void experts_weight_gradient(const ExpertWeightGradient& rows, TensorView offsets,
+                                       std::span<const ExpertGradients> gradients) = 0;
 
   // output = x / (1 - probability) where the key's mask keeps an element, 0 elsewhere; output may be x. Applied
   // to a gradient with the same key it is its own backward (dropout/contract.h).

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "kernels/ops/testing/experts.h"
 #include "kernels/ops/testing/packed.h"
 #include "kernels/ops/testing/reference.h"
 
@@ -157,6 +158,58 @@ TEST(SteadyState, products_allocate_nothing) {
                                            table_gradient);
             }),
             0);
+}
+
+TEST(SteadyState, a_mixture_of_experts_allocates_nothing_however_the_tokens_go) {
+  // Counts of tokens change from call to call: the first one makes every shape that may come.
+  Rig rig(3);
+  Random random(1100);
+  constexpr int64_t kTokens = 150, kHidden = 40, kInner = 24, kExperts = 4, kChoices = 2;
+  constexpr int64_t kRows = kTokens * kChoices;
+  ExpertSet experts(*rig.ops, random, kExperts, kHidden, kInner, DataType::BFloat16);
+  Floats x_values = random.normal(kTokens * kHidden), router = random.normal(kExperts * kHidden);
+  Floats router_gradient(router.size()), row_weight(kRows), row_gradient(kRows), choice_gradient(kRows);
+  Halves x(x_values), output(kTokens * kHidden), rows(kRows * kHidden), outputs(kRows * kHidden);
+  Halves gate_up(kRows * 2 * kInner), weighted(kRows * kInner);
+  RoutingStorage routing(kTokens, kExperts, kChoices);
+  DispatchStorage dispatch(kTokens, kChoices, kExperts);
+  const Routing route = routing.views();
+  const Dispatch to = dispatch.views();
+  const TensorView hidden = x.view({kTokens, kHidden}), payload = rows.view({kRows, kHidden});
+  const TensorView back = outputs.view({kRows, kHidden}), gates = gate_up.view({kRows, 2 * kInner});
+  const TensorView products = weighted.view({kRows, kInner}), sum = output.view({kTokens, kHidden});
+  const TensorView weight = view(router, {kExperts, kHidden});
+  const TensorView of_choices = view(choice_gradient, {kTokens, kChoices});
+  const auto layer = [&] {
+    rig->router(hidden, weight, true, route);
+    rig->plan_dispatch(route.expert, 0, to);
+    rig->gather_rows(hidden, to, payload);
+    rig->experts(payload, to.offsets, experts.weights(), gates, back);
+    rig->combine_rows(back, to, route.weight, hidden, sum);
+    rig->router_losses(route, {3, 50});
+    rig->gather_choices(route.weight, to, view(row_weight, {kRows}));
+    rig->experts_input_gradient({.output_gradient = payload,
+                                 .weight = view(row_weight, {kRows}),
+                                 .gate_up = gates,
+                                 .gate_up_gradient = gates,
+                                 .weighted = products,
+                                 .weight_gradient = view(row_gradient, {kRows}),
+                                 .payload_gradient = back},
+                                to.offsets, experts.weights());
+    rig->return_choices(view(row_gradient, {kRows}), to, of_choices);
+    rig->router_gradient(route, true, of_choices, {3, 50}, {1, 1}, route.probabilities);
+    rig->router_input_gradient(route.probabilities, weight, sum);
+    rig->experts_weight_gradient({payload, payload, gates, products}, to.offsets, experts.gradients());
+    rig->router_weight_gradient(route.probabilities, hidden, view(router_gradient, {kExperts, kHidden}));
+  };
+  const auto changed = [&] {
+    for (float& each : router) each = -each + 0.01f;
+    layer();
+  };
+  EXPECT_EQ(steady_allocations(changed), 0);
+  const Ints before = dispatch.offsets;
+  changed();
+  EXPECT_NE(dispatch.offsets, before);  // it was another routing
 }
 
 TEST(SteadyState, the_count_sees_an_allocation) {

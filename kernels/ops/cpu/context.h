@@ -43,7 +43,7 @@ class ScratchLayout {
 };
 
 // Scratch that all threads share, by what it holds: an operation may call another one.
-enum class Shared : uint8_t { Sums, PackedRows, Logits };
+enum class Shared : uint8_t { Sums, PackedRows, Logits, Widened };
 
 class Context {
  public:
@@ -70,7 +70,7 @@ class Context {
 
  private:
   ComputeThreads& threads_;
-  std::array<Scratch, 3> shared_;  // by Shared
+  std::array<Scratch, 4> shared_;  // by Shared
   std::vector<Scratch> per_thread_;
   MatrixProductThreads product_threads_;
   std::map<ProductShape, std::unique_ptr<MatrixProduct>> products_;

@@ -1,3 +1,5 @@
+#include "kernels/ops/swiglu/cpu.h"
+
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/lanes.h"
@@ -8,10 +10,6 @@ namespace penstock::kernels::cpu {
 namespace {
 
 constexpr int64_t kTokens = 16;
-
-PENSTOCK_INLINE inline Lanes sigmoid(const Lanes& x) {
-  return 1.0f / (1.0f + exp(-x));
-}
 
 template <typename Element>
 struct Rows {
