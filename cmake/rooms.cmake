@@ -31,6 +31,8 @@ penstock_room(kernels/ops USES base kernels/device kernels/tensor LIBRARIES pens
 # worker: of plan it sees spec, schedule, verification and cost only.
 penstock_room(worker/transport USES base)
 penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
+# kernels/device: what the host has left, before shared memory is taken.
+penstock_room(worker/transport/shared_memory USES base kernels/device worker/transport)
 penstock_room(worker/buffers USES base kernels/device)
 penstock_room(worker/data USES base base/token_files plan/spec LIBRARIES penstock_xxhash)
 penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash

@@ -44,6 +44,14 @@ class Endpoint {
  public:
   virtual ~Endpoint() = default;
 
+  // Zeros that peers' messages are written into without a copy in between, where the transport has such memory; null
+  // where it has none, and for no bytes. Before open(). Whoever holds it may use it also after the endpoint has ended.
+  // ResourceExhausted: no memory.
+  virtual StatusOr<std::shared_ptr<void>> receive_memory(int64_t bytes) {
+    (void)bytes;
+    return nullptr;
+  }
+
   // Connects to every other rank of the group. Call once.
   virtual Status open(const Group& group, Rendezvous& rendezvous, Duration timeout) = 0;
 

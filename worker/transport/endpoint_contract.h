@@ -7,187 +7,11 @@
 // process a rank, and then also lose some of those processes. Included by tests only.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <random>
 
-#include <algorithm>
-#include <atomic>
-#include <csignal>
-#include <ctime>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "base/check.h"
-#include "worker/transport/in_process.h"
-#include "worker/transport/shared_rendezvous.h"
+#include "worker/transport/endpoint_contract_ranks.h"
 
 namespace penstock::worker {
-
-struct TransportUnderTest {
-  std::string name;
-  bool across_processes = false;
-  // Called once a group; the function that it returns makes the endpoint of one rank.
-  std::function<std::function<std::unique_ptr<Endpoint>()>()> make_group;
-};
-
-struct ContractCase {
-  TransportUnderTest transport;
-  int ranks = 2;
-  bool forked = false;
-};
-
-inline auto cases_of(const TransportUnderTest& transport) {
-  std::vector<ContractCase> cases;
-  for (int ranks = 2; ranks <= 4; ++ranks) {
-    cases.push_back({transport, ranks, false});
-    if (transport.across_processes) cases.push_back({transport, ranks, true});
-  }
-  return ::testing::ValuesIn(cases);
-}
-
-inline auto loss_cases_of(const TransportUnderTest& transport) {
-  PENSTOCK_CHECK(transport.across_processes, "a thread cannot be killed: {}", transport.name);
-  std::vector<ContractCase> cases;
-  for (int ranks = 2; ranks <= 4; ++ranks) cases.push_back({transport, ranks, true});
-  return ::testing::ValuesIn(cases);
-}
-
-inline std::string name_of(const ContractCase& one) {
-  return one.transport.name + (one.forked ? "_processes_" : "_threads_") + std::to_string(one.ranks);
-}
-inline void PrintTo(const ContractCase& one, std::ostream* out) {
-  *out << name_of(one);
-}
-inline std::string case_name(const ::testing::TestParamInfo<ContractCase>& info) {
-  return name_of(info.param);
-}
-
-// What a rank of a test sees.
-struct TestRank {
-  int rank = 0;
-  int ranks = 0;
-  Endpoint* endpoint = nullptr;
-  Rendezvous* rendezvous = nullptr;
-
-  RankIndex index() const { return RankIndex(rank); }
-  RankIndex next() const { return RankIndex((rank + 1) % ranks); }
-  RankIndex previous() const { return RankIndex((rank + ranks - 1) % ranks); }
-
-  // Ends with every rank having reached it: a word published by each and looked up by all.
-  void meet(const std::string& word, const std::vector<int>& with) const {
-    EXPECT_TRUE(rendezvous->publish(index(), word, std::to_string(getpid())).ok());
-    for (const int other : with)
-      EXPECT_TRUE(rendezvous->look_up(RankIndex(other), word, 30s).ok()) << word << other;
-  }
-  // Of those who are left: one that leaves earlier is lost to the others too, and maybe the first they hear of.
-  void meet_without(int lost, const std::string& word) const {
-    std::vector<int> others;
-    for (int i = 0; i < ranks; ++i) {
-      if (i != lost) others.push_back(i);
-    }
-    meet(word, others);
-  }
-  void meet(const std::string& word) const {
-    std::vector<int> all(ranks);
-    for (int i = 0; i < ranks; ++i) all[i] = i;
-    meet(word, all);
-  }
-  pid_t pid_of(int other) const { return std::stoi(*rendezvous->look_up(RankIndex(other), "pid", 30s)); }
-};
-
-class EndpointContract : public ::testing::TestWithParam<ContractCase> {
- protected:
-  using Body = std::function<void(const TestRank&)>;
-
-  // Runs `body` as every rank, each with an open endpoint, and ends when all have ended. `killed`: ranks
-  // whose processes the test kills.
-  void run_ranks(const Body& body, const std::vector<int>& killed = {}) {
-    const auto make_endpoint = GetParam().transport.make_group();
-    const auto one = [&](int rank, Rendezvous& rendezvous) {
-      const std::unique_ptr<Endpoint> endpoint = make_endpoint();
-      const Group group{
-          .name = "pipeline", .rank = RankIndex(rank), .ranks = ranks(), .bind_address = "127.0.0.1"};
-      const Status opened = endpoint->open(group, rendezvous, 30s);
-      ASSERT_TRUE(opened.ok()) << opened;
-      body(TestRank{rank, ranks(), endpoint.get(), &rendezvous});
-    };
-    GetParam().forked ? run_processes(one, killed) : run_threads(one);
-  }
-
-  int ranks() const { return GetParam().ranks; }
-
- private:
-  using One = std::function<void(int, Rendezvous&)>;
-
-  void run_threads(const One& one) {
-    InProcessRendezvous rendezvous;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks(); ++rank) threads.emplace_back([&, rank] { one(rank, rendezvous); });
-    for (std::thread& thread : threads) thread.join();
-  }
-
-  void run_processes(const One& one, const std::vector<int>& killed) {
-    SharedRendezvous* rendezvous = SharedRendezvous::create();
-    std::fflush(nullptr);
-    std::vector<pid_t> children;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      const pid_t child = fork();
-      if (child == 0) {
-        alarm(60);  // a rank that hangs must not outlive its test
-        one(rank, *rendezvous);
-        std::fflush(nullptr);
-        _exit(HasFailure() ? 1 : 0);
-      }
-      children.push_back(child);
-    }
-    for (int rank = 0; rank < ranks(); ++rank) {
-      int status = 0;
-      waitpid(children[rank], &status, 0);
-      if (std::count(killed.begin(), killed.end(), rank) > 0) {
-        EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
-            << "rank " << rank << " status " << status;
-      } else {
-        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " status " << status;
-      }
-    }
-    SharedRendezvous::destroy(rendezvous);
-  }
-};
-
-// Long enough that its receiver sees the middle of it, also on a crowded machine: 64 MiB were not.
-inline constexpr int64_t kLongMessage = 256 << 20;
-
-class EndpointLossContract : public EndpointContract {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EndpointLossContract);
-
-inline Duration process_cpu_time() {
-  timespec used{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
-}
-
-inline std::vector<int32_t> pattern(int source, int target, int number, int64_t words) {
-  std::vector<int32_t> values(words);
-  for (int64_t i = 0; i < words; ++i)
-    values[i] = static_cast<int32_t>(((source * 7 + target) * 1009 + number) * 31 + i);
-  return values;
-}
-
-#define CONTRACT_EXPECT_OK(expression)                       \
-  do {                                                       \
-    const ::penstock::Status contract_status = (expression); \
-    EXPECT_TRUE(contract_status.ok()) << contract_status;    \
-  } while (false)
-
-inline void expect_aborted(const Status& status, const std::string& part) {
-  EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
-  EXPECT_NE(message(status).find(part), std::string::npos) << status << "\nexpected to contain: " << part;
-}
 
 TEST_P(EndpointContract, messages_of_a_pair_arrive_in_posted_order) {
   // The interpreter names no message: the order is all that says which tensor has come.
@@ -261,6 +85,86 @@ TEST_P(EndpointContract, same_memory_is_used_again_and_again) {
       CONTRACT_EXPECT_OK(me.endpoint->wait(send));
       CONTRACT_EXPECT_OK(me.endpoint->wait(receive));
       ASSERT_EQ(in, pattern(me.previous().value, me.rank, i, 256));
+    }
+    CONTRACT_EXPECT_OK(me.endpoint->drain());
+  });
+}
+
+// One message of the storm, known to both its ends.
+struct StormMessage {
+  int64_t words = 0;
+  bool into_receive_memory = false;
+};
+
+inline std::vector<StormMessage> storm_of(uint64_t seed, int round, int source, int target) {
+  std::seed_seq key{seed, static_cast<uint64_t>(round), static_cast<uint64_t>(source),
+                    static_cast<uint64_t>(target)};
+  std::mt19937_64 random(key);
+  std::vector<StormMessage> messages(random() % 9);
+  for (StormMessage& message : messages) {
+    const int64_t most = int64_t{1} << (random() % 16);  // as many small ones as large ones
+    message = {static_cast<int64_t>(random() % static_cast<uint64_t>(most)), random() % 2 == 0};
+  }
+  return messages;
+}
+
+TEST_P(EndpointContract, random_storm_of_messages_arrives_whole_and_in_order) {
+  // Sizes, memory and the order of posts and waits are drawn; what one round posts is waited for in the next.
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  run_ranks([seed](const TestRank& me) {
+    constexpr int kRounds = 40;
+    struct Posted {
+      TransferId id;
+      std::vector<int32_t> own;
+      int32_t* data = nullptr;        // of a receive
+      std::vector<int32_t> expected;  // of a receive
+    };
+    std::mt19937_64 random(seed * 31 + static_cast<uint64_t>(me.rank));
+    std::vector<Posted> before;
+    for (int round = 0; round <= kRounds; ++round) {
+      struct Next {
+        int peer;
+        bool sends;
+        std::vector<StormMessage> messages;
+        size_t done = 0;
+      };
+      std::vector<Next> queues;
+      for (int peer = 0; peer < me.ranks && round < kRounds; ++peer) {
+        if (peer == me.rank) continue;
+        queues.push_back({peer, true, storm_of(seed, round, me.rank, peer)});
+        queues.push_back({peer, false, storm_of(seed, round, peer, me.rank)});
+      }
+      char* room =
+          me.receive_memory == nullptr ? nullptr : me.receive_memory + (round % 2) * kReceiveMemory / 2;
+      std::vector<Posted> posted;
+      while (true) {
+        std::erase_if(queues, [](const Next& queue) { return queue.done == queue.messages.size(); });
+        if (queues.empty()) break;
+        Next& queue = queues[random() % queues.size()];
+        const StormMessage& message = queue.messages[queue.done];
+        const int number = round * 100 + static_cast<int>(queue.done++);
+        const int64_t bytes = 4 * message.words;
+        Posted& one = posted.emplace_back();
+        if (queue.sends) {
+          one.own = pattern(me.rank, queue.peer, number, message.words);
+          one.id = *me.endpoint->post_send(RankIndex(queue.peer), one.own.data(), bytes);
+          continue;
+        }
+        one.expected = pattern(queue.peer, me.rank, number, message.words);
+        one.own.resize(static_cast<size_t>(message.words));
+        one.data = one.own.data();
+        if (room != nullptr && message.into_receive_memory) {
+          one.data = reinterpret_cast<int32_t*>(std::exchange(room, room + (bytes + 63) / 64 * 64));
+        }
+        one.id = *me.endpoint->post_receive(RankIndex(queue.peer), one.data, bytes);
+      }
+      std::shuffle(before.begin(), before.end(), random);
+      for (const Posted& one : before) {
+        CONTRACT_EXPECT_OK(me.endpoint->wait(one.id));
+        EXPECT_TRUE(std::equal(one.expected.begin(), one.expected.end(), one.data)) << round;
+      }
+      before = std::move(posted);
     }
     CONTRACT_EXPECT_OK(me.endpoint->drain());
   });
