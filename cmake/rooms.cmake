@@ -43,7 +43,7 @@ penstock_room(worker/checkpoint USES base base/safetensors plan/spec proto/codec
 penstock_room(worker/telemetry USES base plan/schedule proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification proto/codec
   kernels/device kernels/tensor kernels/ops
-  worker/transport worker/transport/gloo worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
+  worker/transport worker/transport/gloo worker/transport/shared_memory worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
   worker/telemetry)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
@@ -89,7 +89,7 @@ penstock_room(tests/speed USES base plan/schedule plan/verification plan/simulat
 # tests/perf: programs that print the numbers of tests/perf/run.
 penstock_room(tests/perf/job USES base plan/spec plan/schedule proto/codec)
 penstock_program(penstock-perf-pipeline tests/perf/pipeline USES base plan/schedule plan/simulation proto/codec
-  worker/transport worker/transport/gloo worker/executor tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
+  plan/spec worker/transport worker/transport/gloo worker/transport/shared_memory worker/executor tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-schedule tests/perf/schedule USES base plan/schedule plan/verification plan/simulation
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-step tests/perf/step USES base proto/codec kernels/device kernels/tensor worker/transport

@@ -115,6 +115,10 @@ struct ScheduleOptions {
   bool operator==(const ScheduleOptions&) const = default;
 };
 
+// How messages pass between ranks: both ends take part, or the sender writes into memory of the receiver, which asks
+// for one host.
+enum class P2pMode : uint8_t { TwoSided, OneSided };
+
 struct ParallelSpec {
   int pipeline = 1;         // P
   int stages_per_rank = 1;  // V
@@ -123,6 +127,7 @@ struct ParallelSpec {
   // Of a schedule "file:PATH", and of a searched one once it has been searched for: what every rank runs, in order;
   // schedule_source.h.
   std::vector<std::vector<Action>> program;
+  P2pMode p2p = P2pMode::TwoSided;
   Split split;  // resolved: `auto`, `layers:` and baselines become this
 };
 

@@ -136,6 +136,14 @@ TEST(ParseJobSpec, what_a_model_and_its_training_may_say_is_read) {
   EXPECT_EQ(spec->tokens_per_step(), 30 * 128);
 }
 
+TEST(ParseJobSpec, p2p_is_two_sided_unless_the_job_says_otherwise) {
+  EXPECT_EQ(parse_job_spec(with("  p2p: {mode: two-sided}\n", ""))->parallel.p2p, P2pMode::TwoSided);
+  EXPECT_EQ(parse_job_spec(kJob)->parallel.p2p, P2pMode::TwoSided);
+  EXPECT_EQ(parse_job_spec(with("mode: two-sided", "mode: one-sided"))->parallel.p2p, P2pMode::OneSided);
+  EXPECT_EQ(refusal(with("mode: two-sided", "mode: onesided")),
+            "line 33: parallel.p2p.mode: expected one of two-sided, one-sided, found onesided; did you mean one-sided?");
+}
+
 TEST(ParseJobSpec, restart_is_read_and_said_to_count_as_zero) {
   const StatusOr<JobSpec> spec = parse_job_spec(kJob);
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -314,8 +322,6 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 22: train.dtype: not built yet; expected one of float32, bfloat16, found mxfp8"},
         Refusal{"expert: 1", "expert: 2", "line 31: parallel.expert: not built yet; expected 1, found 2"},
         Refusal{"  data: 1", "  data: 4", "line 32: parallel.data: not built yet; expected 1, found 4"},
-        Refusal{"mode: two-sided", "mode: one-sided",
-                "line 33: parallel.p2p.mode: not built yet; expected two-sided, found one-sided"},
         Refusal{"mode: two-sided", "min_ctas: 1",
                 "line 33: parallel.p2p.min_ctas: not built yet; expected no such key, found 1"},
         Refusal{"optimizer_step: barrier", "optimizer_step: overlapped",

@@ -62,6 +62,8 @@ class OneCurve(unittest.TestCase):
             dict(pipeline=4, stages_per_rank=2, schedule="looped-bfs"),
             dict(pipeline=2, stages_per_rank=2, schedule="1f1b-v"),  # the loss is on rank 0
             dict(pipeline=4, stages_per_rank=2, schedule="1f1b-v", threads=2),
+            dict(pipeline=4, schedule="1f1b", p2p="one-sided"),
+            dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b", p2p="one-sided"),
         ]
         for shape in shapes:
             with self.subTest(**shape):
@@ -77,6 +79,7 @@ class OneCurve(unittest.TestCase):
                   for schedule, stages_per_rank in (("gpipe", 1), ("1f1b", 1), ("interleaved-1f1b", 2))
                   for threads in (1, 2)]
         shapes.append(dict(pipeline=2, schedule="1f1b", split="[[embedding], [0, 1, 2, 3, 4, 5, head]]"))
+        shapes.append(dict(pipeline=4, schedule="1f1b", p2p="one-sided"))
         for shape in shapes:
             with self.subTest(**shape):
                 self.assertEqual(self.outcome(**shape, dtype="bfloat16"), (losses, digest))

@@ -75,6 +75,19 @@ Status check_validation(const plan::JobSpec& job, const Assignment& assignment) 
   return ok_status();
 }
 
+// Messages that are written into the receiver's memory stay within one host.
+Status check_hosts(const plan::JobSpec& job, const std::vector<std::string>& hosts) {
+  if (job.parallel.p2p != plan::P2pMode::OneSided) return ok_status();
+  for (size_t rank = 1; rank < hosts.size(); ++rank) {
+    if (hosts[rank] == hosts[0]) continue;
+    return invalid_argument(
+        "assignment: parallel.p2p is one-sided, which stays within one host: expected all ranks on that of rank 0, "
+        "{}, found rank {} on {}; set parallel.p2p: {{mode: two-sided}} for ranks on several hosts",
+        hosts[0], rank, hosts[rank]);
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 StatusOr<plan::JobSpec> check_assignment(const Assignment& assignment) {
@@ -89,6 +102,7 @@ StatusOr<plan::JobSpec> check_assignment(const Assignment& assignment) {
                             job.train.steps, program.updates);
   }
   PENSTOCK_RETURN_IF_ERROR(check_validation(job, assignment));
+  PENSTOCK_RETURN_IF_ERROR(check_hosts(job, assignment.rank_hosts));
   return job;
 }
 

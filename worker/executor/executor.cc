@@ -12,6 +12,7 @@
 #include "worker/executor/daemon_channel.h"
 #include "worker/executor/rank_session.h"
 #include "worker/transport/gloo/endpoint.h"
+#include "worker/transport/shared_memory/endpoint.h"
 
 namespace penstock::worker {
 namespace {
@@ -36,6 +37,16 @@ Status run_guarded(RankSession& session) {
   }
 }
 
+std::unique_ptr<Endpoint> make_endpoint(plan::P2pMode mode) {
+  switch (mode) {
+    case plan::P2pMode::TwoSided:
+      return make_gloo_endpoint();
+    case plan::P2pMode::OneSided:
+      return make_shared_memory_endpoint();
+  }
+  return nullptr;
+}
+
 int run_rank(DaemonChannel& channel, const ExecutorAssignment& assignment) {
   const AttemptKey& attempt = assignment.assignment.attempt;
   const RankIndex rank = assignment.assignment.rank;
@@ -44,7 +55,7 @@ int run_rank(DaemonChannel& channel, const ExecutorAssignment& assignment) {
   RankSession session(assignment,
                       {.rendezvous = rendezvous,
                        .report = [&](const codec::ExecutorFrame& frame) { return channel.send(frame); },
-                       .make_endpoint = make_gloo_endpoint,
+                       .make_endpoint = make_endpoint,
                        .clock = clock});
   const Status status = run_guarded(session);
   if (status.ok()) return 0;

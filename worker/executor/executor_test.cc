@@ -59,6 +59,7 @@ struct Variant {
   std::string extra{};  // lines added to the job file
   std::string model{};  // keys added to its model
   int microbatch_size = 2;
+  std::string p2p = "two-sided";
 
   friend void PrintTo(const Variant& variant, std::ostream* out) {
     *out << variant.schedule << " P=" << variant.ranks << " V=" << variant.stages_per_rank
@@ -73,12 +74,12 @@ model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_h
 data: {{source: {}, tokenizer: bytes, sequence_length: 16}}
 train: {{steps: {}, global_batch_size: 8, microbatch_size: {}, dtype: {}, seed: {},
          optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: 1.0}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
-parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}}}
+parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}, p2p: {{mode: {}}}}}
 device: {{kind: cpu, threads: {}}}
 {})",
                      variant.model, text_file(), variant.steps, variant.microbatch_size, variant.dtype,
                      variant.seed, variant.ranks, variant.stages_per_rank, variant.schedule, variant.split,
-                     variant.threads, variant.extra);
+                     variant.p2p, variant.threads, variant.extra);
 }
 
 std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
@@ -180,11 +181,14 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{.schedule = "1f1b", .ranks = 2, .split = "[[embedding, 0, 1, 2, 3, 4], [5, head]]"},
         Variant{.schedule = "naive", .ranks = 4}, Variant{.schedule = "1f1b", .ranks = 4, .threads = 2},
         Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2},
-        Variant{.schedule = "interleaved-1f1b", .ranks = 4, .stages_per_rank = 2}),
+        Variant{.schedule = "interleaved-1f1b", .ranks = 4, .stages_per_rank = 2},
+        Variant{.schedule = "1f1b", .ranks = 2, .p2p = "one-sided"},
+        Variant{.schedule = "interleaved-1f1b", .ranks = 4, .stages_per_rank = 2, .p2p = "one-sided"}),
     [](const auto& tested) {
       const Variant& v = tested.param;
       std::string name = fmt::format("{}_p{}_v{}_t{}{}", v.schedule, v.ranks, v.stages_per_rank, v.threads,
                                      v.split == "auto" ? "" : "_uneven");
+      if (v.p2p != "two-sided") name += "_" + v.p2p;
       for (char& c : name) c = c == '-' ? '_' : c;
       return name;
     });
@@ -214,6 +218,7 @@ TEST_P(EverythingOverCuts, same_bits_as_on_one_rank_and_as_without_validation) {
   variant.stages_per_rank = GetParam().stages_per_rank;
   variant.threads = GetParam().threads;
   variant.split = GetParam().split;
+  variant.p2p = GetParam().p2p;
   EXPECT_EQ(train(variant), expected);
 
   variant.extra = "";
@@ -227,6 +232,7 @@ INSTANTIATE_TEST_SUITE_P(
     Cuts, EverythingOverCuts,
     ::testing::Values(
         Variant{.schedule = "1f1b", .ranks = 2}, Variant{.schedule = "gpipe", .ranks = 4, .threads = 2},
+        Variant{.schedule = "gpipe", .ranks = 4, .p2p = "one-sided"},
         Variant{.schedule = "1f1b", .ranks = 2, .split = "[[embedding], [0, 1, 2, 3, 4, 5, head]]"},
         Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2},
         Variant{.schedule = "1f1b", .ranks = 2, .threads = 2, .dtype = "bfloat16"},
@@ -325,6 +331,21 @@ TEST(Executor, program_of_another_rank_or_of_other_microbatches_is_refused) {
   other_shape.program = plan::lower(plan::generate({"1f1b", 2, 5, 1}).value())->ranks[1];
   EXPECT_NE(message(check_assignment(other_shape).status()).find("microbatches of the program: expected 4"),
             std::string::npos);
+}
+
+TEST(Executor, one_sided_job_whose_ranks_are_on_two_hosts_is_refused) {
+  ExecutorAssignment assignment = assignments_of({.ranks = 2, .p2p = "one-sided"})[0];
+  assignment.assignment.rank_hosts = {"here", "there"};
+  EXPECT_NE(
+      refusal_of(assignment)
+          .find(
+              "parallel.p2p is one-sided, which stays within one host: expected all ranks on that of rank 0, "
+              "here, found rank 1 on there"),
+      std::string::npos)
+      << refusal_of(assignment);
+  assignment = assignments_of({.ranks = 2})[0];
+  assignment.assignment.rank_hosts = {"here", "there"};
+  EXPECT_TRUE(check_assignment(assignment.assignment).ok());
 }
 
 TEST(Executor, text_that_is_too_short_for_the_steps_is_refused_by_file_before_the_first) {

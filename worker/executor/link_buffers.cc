@@ -19,23 +19,37 @@ const char* role_at(const plan::Link& link, RankIndex rank) {
 
 }  // namespace
 
+LinkBuffers::LinkBuffers(const plan::RankProgram& program, int64_t tensor_bytes)
+    : tensor_bytes_(tensor_bytes),
+      slot_bytes_((tensor_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes) {
+  for (const plan::Link& link : program.links) bytes_ += slots_at(link, program.rank) * slot_bytes_;
+}
+
+StatusOr<LinkBuffers> LinkBuffers::create(const plan::RankProgram& program, int64_t tensor_bytes,
+                                          Endpoint& endpoint) {
+  LinkBuffers buffers(program, tensor_bytes);
+  PENSTOCK_ASSIGN_OR_RETURN(buffers.endpoint_memory_, endpoint.receive_memory(buffers.bytes_));
+  if (buffers.endpoint_memory_ == nullptr) return create(program, tensor_bytes);
+  buffers.place_slots(program, static_cast<char*>(buffers.endpoint_memory_.get()));
+  return buffers;
+}
+
 StatusOr<LinkBuffers> LinkBuffers::create(const plan::RankProgram& program, int64_t tensor_bytes) {
-  LinkBuffers buffers;
-  buffers.tensor_bytes_ = tensor_bytes;
-  const int64_t slot_bytes = (tensor_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-  int64_t slots = 0;
-  for (const plan::Link& link : program.links) slots += slots_at(link, program.rank);
-  PENSTOCK_ASSIGN_OR_RETURN(buffers.slab_, kernels::Slab::allocate(slots * slot_bytes, "boundary tensors"));
-  char* next = static_cast<char*>(buffers.slab_.view().data);
+  LinkBuffers buffers(program, tensor_bytes);
+  PENSTOCK_ASSIGN_OR_RETURN(buffers.slab_, kernels::Slab::allocate(buffers.bytes_, "boundary tensors"));
+  buffers.place_slots(program, static_cast<char*>(buffers.slab_.view().data));
+  return buffers;
+}
+
+void LinkBuffers::place_slots(const plan::RankProgram& program, char* memory) {
   for (const plan::Link& link : program.links) {
     const int count = slots_at(link, program.rank);
     std::string name = fmt::format("{} slots of link {}>{}", role_at(link, program.rank), link.source.value,
                                    link.target.value);
-    buffers.links_.push_back({link.source, link.target,
-                              BoundarySlots(std::move(name), count, slot_bytes, {next, count * slot_bytes})});
-    next += count * slot_bytes;
+    links_.push_back({link.source, link.target,
+                      BoundarySlots(std::move(name), count, slot_bytes_, {memory, count * slot_bytes_})});
+    memory += count * slot_bytes_;
   }
-  return buffers;
 }
 
 StatusOr<BoundarySlots*> LinkBuffers::find(RankIndex source, RankIndex target) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "base/ids.h"
@@ -13,12 +14,17 @@
 #include "kernels/device/slab.h"
 #include "plan/schedule/lowered.h"
 #include "worker/buffers/boundary_slots.h"
+#include "worker/transport/endpoint.h"
 
 namespace penstock::worker {
 
 class LinkBuffers {
  public:
-  // `tensor_bytes`: of one boundary tensor. ResourceExhausted: no memory, with the bytes asked for.
+  // `tensor_bytes`: of one boundary tensor. `endpoint`, which is not open yet, is asked for memory that its peers write
+  // into. ResourceExhausted: no memory, with the bytes asked for.
+  static StatusOr<LinkBuffers> create(const plan::RankProgram& program, int64_t tensor_bytes,
+                                      Endpoint& endpoint);
+  // In memory of its own.
   static StatusOr<LinkBuffers> create(const plan::RankProgram& program, int64_t tensor_bytes);
 
   // This rank's end of the link: the receive slots where it is the target, the send slots where it is the
@@ -28,7 +34,7 @@ class LinkBuffers {
   // Whether every slot of every link is free.
   bool all_free() const;
   // Memory account.
-  int64_t bytes() const { return slab_.bytes(); }
+  int64_t bytes() const { return bytes_; }
   int64_t tensor_bytes() const { return tensor_bytes_; }
 
  private:
@@ -37,10 +43,15 @@ class LinkBuffers {
     RankIndex target;
     BoundarySlots slots;
   };
-  LinkBuffers() = default;
+  LinkBuffers(const plan::RankProgram& program, int64_t tensor_bytes);
+  // `memory`: bytes() of them.
+  void place_slots(const plan::RankProgram& program, char* memory);
 
+  std::shared_ptr<void> endpoint_memory_;  // or
   kernels::Slab slab_;
   int64_t tensor_bytes_ = 0;
+  int64_t slot_bytes_ = 0;
+  int64_t bytes_ = 0;
   std::deque<Entry> links_;  // addresses stay
 };
 

@@ -41,7 +41,8 @@ Status RankSession::prepare() {
   const plan::RankProgram& program = assignment_.program;
   PENSTOCK_ASSIGN_OR_RETURN(engine_, TrainingEngine::create(job_, assignment_));
   const BoundaryShape boundary = engine_->boundary();
-  PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, boundary.bytes()));
+  endpoint_ = environment_.make_endpoint(job_.parallel.p2p);
+  PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, boundary.bytes(), *endpoint_));
   links_ = std::make_unique<LinkBuffers>(std::move(links));
   account_memory();
   PENSTOCK_RETURN_IF_ERROR(check_memory_budget());
@@ -70,7 +71,6 @@ Status RankSession::prepare() {
 
 Status RankSession::connect() {
   const plan::RankProgram& program = assignment_.program;
-  endpoint_ = environment_.make_endpoint();
   const Group group{.name = "pipeline",
                     .rank = assignment_.rank,
                     .ranks = program.ranks,

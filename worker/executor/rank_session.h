@@ -29,7 +29,7 @@ namespace penstock::worker {
 struct RankEnvironment {
   Rendezvous& rendezvous;                                     // of communicator "pipeline"
   std::function<Status(const codec::ExecutorFrame&)> report;  // to the daemon
-  std::function<std::unique_ptr<Endpoint>()> make_endpoint;
+  std::function<std::unique_ptr<Endpoint>(plan::P2pMode)> make_endpoint;
   const Clock& clock;
 };
 

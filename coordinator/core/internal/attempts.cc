@@ -247,7 +247,10 @@ void place_queue(Turn& turn) {
       continue;
     }
     const Placement placement =
-        placer.place({.job = name, .kind = job.spec->device.kind, .ranks = job.definition.ranks});
+        placer.place({.job = name,
+                      .kind = job.spec->device.kind,
+                      .ranks = job.definition.ranks,
+                      .one_host = job.spec->parallel.p2p == plan::P2pMode::OneSided});
     if (job.status.state == JobState::Queued)
       turn.save(move_job(turn, job, JobState::Placing, placement.reason, "coordinator"));
     if (placement.placed()) {

@@ -23,12 +23,6 @@ std::string obstacle(const Worker& worker, const Device& device) {
                      device.rank.value);
 }
 
-std::string waits_reason(const PlacementRequest& request, int free) {
-  const int missing = request.ranks - free;
-  return fmt::format("waits for {} more {} device{}: {} needed, {} free", missing, request.kind,
-                     missing == 1 ? "" : "s", request.ranks, free);
-}
-
 }  // namespace
 
 Placer::Supply Placer::survey(const std::string& kind) const {
@@ -42,6 +36,7 @@ Placer::Supply Placer::survey(const std::string& kind) const {
       has_kind = true;
       if (!takes_work) continue;
       ++supply.usable;
+      ++hosts[worker.host].usable;
       if (device.use != DeviceUse::Free) {
         supply.obstacles.add([&] { return obstacle(worker, device); });
         continue;
@@ -87,17 +82,48 @@ std::vector<Seat> Placer::choose(Supply& supply, int ranks) {
   return seats;
 }
 
+bool Placer::suffices(const Supply& supply, const PlacementRequest& request) {
+  const auto wanted = static_cast<size_t>(request.ranks);
+  if (!request.one_host) return supply.free >= request.ranks;
+  return std::any_of(supply.hosts.begin(), supply.hosts.end(),
+                     [&](const Host& host) { return host.free.size() >= wanted; });
+}
+
+bool Placer::fits_fleet(const Supply& supply, const PlacementRequest& request) {
+  if (!request.one_host) return supply.usable >= request.ranks;
+  return std::any_of(supply.hosts.begin(), supply.hosts.end(),
+                     [&](const Host& host) { return host.usable >= request.ranks; });
+}
+
+std::string Placer::waits_reason(Supply& supply, const PlacementRequest& request) {
+  int free = supply.free;
+  std::string one_host, where;
+  if (request.one_host) {
+    one_host = " on one host (parallel.p2p is one-sided)";
+    free = 0;
+    if (!supply.hosts.empty()) {
+      const Host& best = best_of(supply.hosts, request.ranks);
+      free = static_cast<int>(best.free.size());
+      where = " on " + best.id;
+    }
+  }
+  const int missing = request.ranks - free;
+  const std::string reason =
+      fmt::format("waits for {} more {} device{}{}: {} needed, {} free{}", missing, request.kind,
+                  missing == 1 ? "" : "s", one_host, request.ranks, free, where);
+  const Obstacles& obstacles = supply.obstacles;
+  if (obstacles.count == 0) return reason;
+  return reason + fmt::format(" ({})", listed(obstacles.shown, obstacles.count));
+}
+
 Placement Placer::place(const PlacementRequest& request) {
   auto found = supplies_.find(request.kind);
   if (found == supplies_.end()) found = supplies_.emplace(request.kind, survey(request.kind)).first;
   Supply& supply = found->second;
   Placement placement;
-  if (supply.free < request.ranks) {
-    placement.fits_fleet = supply.usable >= request.ranks;
-    placement.reason = waits_reason(request, supply.free);
-    const Obstacles& obstacles = supply.obstacles;
-    if (obstacles.count > 0)
-      placement.reason += fmt::format(" ({})", listed(obstacles.shown, obstacles.count));
+  if (!suffices(supply, request)) {
+    placement.fits_fleet = fits_fleet(supply, request);
+    placement.reason = waits_reason(supply, request);
     return placement;
   }
   placement.seats = choose(supply, request.ranks);

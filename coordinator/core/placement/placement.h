@@ -16,6 +16,7 @@ struct PlacementRequest {
   std::string job{};  // for the reasons of jobs after it
   std::string kind = "cpu";
   int ranks = 1;
+  bool one_host = false;  // all of them, or none
 };
 
 struct Seat {
@@ -44,6 +45,7 @@ class Placer {
   struct Host {
     std::string id{};
     std::vector<Seat> free{};  // by worker and device
+    int usable = 0;            // free or busy, on workers that take work
   };
   // Why devices are not free: the first few, and how many there are.
   struct Obstacles {
@@ -66,6 +68,9 @@ class Placer {
   Supply survey(const std::string& kind) const;
   static Host& best_of(std::vector<Host>& hosts, int ranks);
   static std::vector<Seat> choose(Supply& supply, int ranks);
+  static bool suffices(const Supply& supply, const PlacementRequest& request);
+  static bool fits_fleet(const Supply& supply, const PlacementRequest& request);
+  static std::string waits_reason(Supply& supply, const PlacementRequest& request);
 
   const Fleet& fleet_;
   std::map<std::string, Supply> supplies_{};  // by kind

@@ -86,6 +86,26 @@ TEST(Placement, busy_devices_count_for_the_fleet_and_lost_ones_do_not) {
   EXPECT_EQ(placement.reason, "waits for 1 more cpu device: 2 needed, 1 free (worker-1 lost)");
 }
 
+TEST(Placement, ranks_that_share_memory_go_to_one_host_or_wait_for_it) {
+  Hosts hosts;
+  hosts.add("a", 2);
+  hosts.add("b", 4);
+  hosts.add("c", 3);
+  EXPECT_EQ(hosts_of(hosts.fleet, place(hosts.fleet, {.ranks = 3, .one_host = true})), "c:0 c:1 c:2");
+  hold(hosts.device("b", 0), {"other", 1, 1}, RankIndex(0));
+  Placement placement = place(hosts.fleet, {.ranks = 4, .one_host = true});
+  EXPECT_FALSE(placement.placed());
+  EXPECT_TRUE(placement.fits_fleet);  // once b is free
+  EXPECT_EQ(
+      placement.reason,
+      "waits for 1 more cpu device on one host (parallel.p2p is one-sided): 4 needed, 3 free on b (b cpu:0 runs "
+      "other rank 0)");
+  placement = place(hosts.fleet, {.ranks = 5, .one_host = true});
+  EXPECT_FALSE(placement.fits_fleet);  // the fleet has nine, no host has five
+  EXPECT_EQ(place({}, {.ranks = 2, .one_host = true}).reason,
+            "waits for 2 more cpu devices on one host (parallel.p2p is one-sided): 2 needed, 0 free");
+}
+
 TEST(Placement, jobs_of_one_pass_take_what_those_before_them_left) {
   Hosts hosts;
   hosts.add("a", 2);

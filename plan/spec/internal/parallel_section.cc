@@ -127,8 +127,10 @@ void check_schedule(const Section& section, const ParallelSpec& parallel, bool s
   problems.expected(line, "parallel.schedule", expectation, found, nearest_name(parallel.schedule, names));
 }
 
-void read_p2p(Section section) {
-  section.only("mode", "two-sided", Names{"one-sided"});
+void read_p2p(Section section, P2pMode& mode) {
+  std::string name = "two-sided";
+  section.choice("mode", name, Names{"two-sided", "one-sided"});
+  mode = name == "one-sided" ? P2pMode::OneSided : P2pMode::TwoSided;
   section.later("min_ctas");
   section.later("max_ctas");
   section.finish();
@@ -143,7 +145,7 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   const bool stages_read = problems.count() == before;
   read_schedule(section, parallel, stages_read, problems);
   for (const char* key : {"expert", "data"}) section.only(key, 1, {1, 65536});
-  read_p2p(section.section("p2p"));
+  read_p2p(section.section("p2p"), parallel.p2p);
   section.only("optimizer_step", "barrier", Names{"overlapped", "local", "deferred"});
   read_schedule_options(section.section("schedule_options"), parallel, problems);
   section.later("flush_every");

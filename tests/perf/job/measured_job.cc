@@ -32,12 +32,12 @@ model: {{vocab_size: {}, hidden_size: {}, num_hidden_layers: {}, num_attention_h
          max_position_embeddings: {}}}
 data: {{source: {}, token_type: uint16, sequence_length: {}, epochs: 0}}
 train: {{steps: {}, global_batch_size: {}, microbatch_size: {}, dtype: {}, optimizer: {{name: adamw, lr: 1e-4}}}}
-parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}}}
+parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, p2p: {{mode: {}}}}}
 device: {{kind: cpu, threads: 1}}
 )",
                      vocabulary, hidden, layers, heads, intermediate, sequence_length, tokens.string(),
                      sequence_length, steps, microbatches * microbatch_size, microbatch_size, dtype, ranks,
-                     stages_per_rank, schedule);
+                     stages_per_rank, schedule, p2p);
 }
 
 plan::ComputeProgram MeasuredJob::program() const {

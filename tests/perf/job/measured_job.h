@@ -37,6 +37,7 @@ struct MeasuredJob {
   std::string schedule = "1f1b";
   int ranks = 1;
   int stages_per_rank = 1;
+  std::string p2p = "two-sided";
   std::string dtype = "float32";
   int steps = 1;
 

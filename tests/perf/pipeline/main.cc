@@ -7,6 +7,7 @@
 //   wait_cpu             CPU time that a rank burnt, with all of its threads, while its compute thread waited, over the
 //                        step's time: the worse of the two ranks
 //   transport_cpu        CPU time of the threads that move messages, waits or not, over the step's time: the same
+//   put_cpu              CPU time of the compute thread in posting, where a one-sided message is put, over the step's time
 // It needs two idle cores: what runs beside it is counted as inefficiency.
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -26,6 +27,7 @@
 #include "tests/perf/pipeline/metered_endpoint.h"
 #include "worker/executor/rank_session.h"
 #include "worker/transport/gloo/endpoint.h"
+#include "worker/transport/shared_memory/endpoint.h"
 #include "worker/transport/shared_rendezvous.h"
 
 namespace penstock::perf {
@@ -42,6 +44,7 @@ struct RankStep {
   double optimizer = 0;
   double wait_cpu = 0;
   double transport_cpu = 0;
+  double put_cpu = 0;
   std::array<double, kMostStages> forward{};  // [stage]
   std::array<double, kMostStages> backward{};
 };
@@ -53,9 +56,10 @@ struct Measured {
 struct CpuBesideWork {
   Duration in_waits{};
   Duration transport{};
+  Duration in_posts{};
 };
 CpuBesideWork cpu_beside_work(const Meter& meter) {
-  return {meter.cpu_in_waits, process_cpu_time() - thread_cpu_time()};
+  return {meter.cpu_in_waits, process_cpu_time() - thread_cpu_time(), meter.cpu_in_posts};
 }
 
 void keep(const StepReport& report, const CpuBesideWork& from, const CpuBesideWork& to, RankStep& step) {
@@ -63,6 +67,7 @@ void keep(const StepReport& report, const CpuBesideWork& from, const CpuBesideWo
   step.optimizer = report.optimizer_seconds;
   step.wait_cpu = to_seconds(to.in_waits - from.in_waits);
   step.transport_cpu = to_seconds(to.transport - from.transport);
+  step.put_cpu = to_seconds(to.in_posts - from.in_posts);
   for (const StageTimes& stage : report.stages) {
     step.forward.at(static_cast<size_t>(stage.stage.value)) = stage.forward_seconds;
     step.backward.at(static_cast<size_t>(stage.stage.value)) = stage.backward_seconds;
@@ -83,11 +88,16 @@ int run_rank(const ExecutorAssignment& assignment, worker::Rendezvous& rendezvou
     return ok_status();
   };
   const SystemClock clock;
-  worker::RankSession session(assignment,
-                              {.rendezvous = rendezvous,
-                               .report = report,
-                               .make_endpoint = [&] { return metered(worker::make_gloo_endpoint(), meter); },
-                               .clock = clock});
+  worker::RankSession session(assignment, {.rendezvous = rendezvous,
+                                           .report = report,
+                                           .make_endpoint =
+                                               [&](plan::P2pMode mode) {
+                                                 return metered(mode == plan::P2pMode::OneSided
+                                                                    ? worker::make_shared_memory_endpoint()
+                                                                    : worker::make_gloo_endpoint(),
+                                                                meter);
+                                               },
+                                           .clock = clock});
   const Status status = session.run();
   if (!status.ok())
     std::cerr << "rank " << assignment.assignment.rank.value << ": " << message(status) << "\n";
@@ -132,7 +142,7 @@ double simulated_seconds(const plan::ComputeProgram& program, const Measured& me
 nlohmann::ordered_json outcome_of(const MeasuredJob& job, const plan::ComputeProgram& program,
                                   const Measured& measured) {
   std::vector<double> efficiency, wall, simulated;
-  std::array<std::vector<double>, kRanks> wait_cpu, transport_cpu;
+  std::array<std::vector<double>, kRanks> wait_cpu, transport_cpu, put_cpu;
   for (int step = kWarmUpSteps; step < job.steps; ++step) {
     double slowest = 0, optimizer = 0;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -141,6 +151,7 @@ nlohmann::ordered_json outcome_of(const MeasuredJob& job, const plan::ComputePro
       optimizer = std::max(optimizer, times.optimizer);
       wait_cpu[rank].push_back(times.wait_cpu / times.wall);
       transport_cpu[rank].push_back(times.transport_cpu / times.wall);
+      put_cpu[rank].push_back(times.put_cpu / times.wall);
     }
     wall.push_back(slowest);
     simulated.push_back(simulated_seconds(program, measured, step) + optimizer);
@@ -152,12 +163,14 @@ nlohmann::ordered_json outcome_of(const MeasuredJob& job, const plan::ComputePro
           {"stages_per_rank", job.stages_per_rank},
           {"microbatches", program.microbatches},
           {"dtype", job.dtype},
+          {"p2p", job.p2p},
           {"repetitions", efficiency.size()},
           {"step_seconds", median(wall)},
           {"simulated_seconds", median(simulated)},
           {"pipeline_efficiency", median(efficiency)},
           {"wait_cpu", std::max(median(wait_cpu[0]), median(wait_cpu[1]))},
-          {"transport_cpu", std::max(median(transport_cpu[0]), median(transport_cpu[1]))}};
+          {"transport_cpu", std::max(median(transport_cpu[0]), median(transport_cpu[1]))},
+          {"put_cpu", std::max(median(put_cpu[0]), median(put_cpu[1]))}};
 }
 
 bool measure(MeasuredJob job) {
@@ -177,10 +190,11 @@ bool measure(MeasuredJob job) {
 
 int main(int argc, char** argv) {
   int repetitions = 7;
-  std::string dtype = "float32";
+  std::string dtype = "float32", p2p = "two-sided";
   CLI::App app("Two ranks over loopback against the simulation of what they measured");
   app.add_option("--repetitions", repetitions, "Steps that are measured")->check(CLI::Range(1, 60));
   app.add_option("--dtype", dtype, "bfloat16 or float32")->check(CLI::IsMember({"bfloat16", "float32"}));
+  app.add_option("--p2p", p2p, "two-sided or one-sided")->check(CLI::IsMember({"two-sided", "one-sided"}));
   CLI11_PARSE(app, argc, argv);
   using namespace penstock::perf;
   const TokenFile tokens(1 << 20, 8000);
@@ -189,6 +203,7 @@ int main(int argc, char** argv) {
                           .schedule = schedule,
                           .ranks = kRanks,
                           .stages_per_rank = stages_per_rank,
+                          .p2p = p2p,
                           .dtype = dtype,
                           .steps = kWarmUpSteps + repetitions};
     if (!measure(job)) return 1;

@@ -1,4 +1,5 @@
-// An endpoint that counts the CPU time that the process burns, with all of its threads, while its caller is in wait().
+// An endpoint that counts the CPU time that the process burns, with all of its threads, while its caller is in wait(),
+// and that the caller itself burns in post_send().
 #pragma once
 
 #include <ctime>
@@ -19,6 +20,7 @@ inline Duration process_cpu_time() {
 
 struct Meter {
   Duration cpu_in_waits{};
+  Duration cpu_in_posts{};  // of the thread that posts
 };
 
 class MeteredEndpoint final : public worker::Endpoint {
@@ -26,11 +28,17 @@ class MeteredEndpoint final : public worker::Endpoint {
   MeteredEndpoint(std::unique_ptr<worker::Endpoint> inner, Meter& meter)
       : inner_(std::move(inner)), meter_(&meter) {}
 
+  StatusOr<std::shared_ptr<void>> receive_memory(int64_t bytes) override {
+    return inner_->receive_memory(bytes);
+  }
   Status open(const worker::Group& group, worker::Rendezvous& rendezvous, Duration timeout) override {
     return inner_->open(group, rendezvous, timeout);
   }
   StatusOr<worker::TransferId> post_send(RankIndex target, const void* data, int64_t bytes) override {
-    return inner_->post_send(target, data, bytes);
+    const Duration start = thread_cpu_time();
+    auto transfer = inner_->post_send(target, data, bytes);
+    meter_->cpu_in_posts += thread_cpu_time() - start;
+    return transfer;
   }
   StatusOr<worker::TransferId> post_receive(RankIndex source, void* data, int64_t bytes) override {
     return inner_->post_receive(source, data, bytes);

@@ -148,7 +148,8 @@ int run(const StepShape& shape, int repetitions, bool profile) {
       job_of(shape, tokens, steps).assignments().front(),
       {.rendezvous = rendezvous,
        .report = report,
-       .make_endpoint = [] { return worker::make_in_process_endpoint(worker::make_in_process_hub()); },
+       .make_endpoint =
+           [](plan::P2pMode) { return worker::make_in_process_endpoint(worker::make_in_process_hub()); },
        .clock = clock});
   const Status status = session.run();
   if (!status.ok()) {
