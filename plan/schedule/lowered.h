@@ -7,8 +7,8 @@
 // How a Compute finds its boundary buffers: by identity. Its input is the slot of the WaitReceive or HandOff
 // that delivered (stage, microbatch, flow); its output is the slot of the Send or HandOff that follows it for
 // its own (stage, microbatch, flow). A receive slot is free again after the Compute that read it, a send slot
-// after its WaitSend, a hand-off slot after the consumer. Every send has been waited for before the
-// OptimizerStep (or the end).
+// after its WaitSend, a hand-off slot after the consumer. Every send has been waited for before the last
+// OptimizerStep (or the end), in a synchronous program before each.
 #pragma once
 
 #include <string>

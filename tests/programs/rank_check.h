@@ -324,7 +324,9 @@ class RankCheck {
       ++waited_for;
       sends.add({at.peer.value, at.slot, 0}, i, wait);
       for (int between = i; between < wait; ++between) {
-        if (list()[between].kind == InstructionKind::OptimizerStep) return false;
+        const Instruction& passed = list()[between];
+        const bool is_last = passed.update + 1 == program_.updates;
+        if (passed.kind == InstructionKind::OptimizerStep && is_last) return false;
       }
     }
     return waits == waited_for && sends.are_apart() && receives_.are_apart();

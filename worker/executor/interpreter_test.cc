@@ -2,15 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <deque>
 #include <string>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "plan/schedule/families.h"
 #include "plan/verification/verify.h"
-#include "worker/transport/in_process.h"
+#include "worker/executor/testing/scalar_pipeline.h"
 
 namespace penstock::worker {
 namespace {
@@ -22,17 +22,13 @@ struct ScalarModel {
   static constexpr double kLearningRate = 0.1;
 };
 
-double scalar_of(const kernels::TensorView& tensor) {
-  return *static_cast<const double*>(tensor.data());
-}
-
 class ScalarStage final : public Stage {
  public:
-  ScalarStage(StageIndex index, int stages, int slots)
-      : index_(index),
-        last_(index.value + 1 == stages),
-        weight_(ScalarModel::initial_weight(index.value)),
-        saved_(slots) {}
+  ScalarStage(const plan::StageBuffers& buffers, const plan::RankProgram& program)
+      : index_(buffers.stage),
+        last_(index_.value + 1 == program.stages),
+        weight_(ScalarModel::initial_weight(index_.value)),
+        saved_(buffers.activation_slots) {}
 
   StageIndex index() const override { return index_; }
   void begin_step(StepIndex) override { loss_ = 0; }
@@ -44,7 +40,7 @@ class ScalarStage final : public Stage {
     const double y = std::tanh(weight_ * x + index_.value);
     saved_[call.slot] = {x, y};
     if (last_) loss_ += y * y;
-    if (!last_) *static_cast<double*>(call.output.data()) = y;
+    if (!last_) scalar_of(call.output) = y;
     return ok_status();
   }
 
@@ -57,7 +53,7 @@ class ScalarStage final : public Stage {
     auto& [x, y] = saved_[call.slot];
     const double dy = last_ ? 2 * y : scalar_of(call.input);
     const double inner = dy * (1 - y * y);
-    if (index_.value > 0) *static_cast<double*>(call.output.data()) = inner * weight_;
+    if (index_.value > 0) scalar_of(call.output) = inner * weight_;
     y = inner;  // what the weight gradient needs
     return ok_status();
   }
@@ -114,121 +110,15 @@ Outcome directly(int stages, int microbatches, int steps) {
   return outcome;
 }
 
-// One rank: its program, stages, pools, buffers and interpreter.
-class ScalarRank final : public StepActions {
- public:
-  ScalarRank(const plan::RankProgram& program, std::shared_ptr<InProcessHub> hub, Rendezvous& rendezvous)
-      : program_(program),
-        links_(LinkBuffers::create(program, sizeof(double)).value()),
-        recorder_(stages_of(program), program.microbatches),
-        endpoint_(make_in_process_endpoint(std::move(hub))),
-        rendezvous_(rendezvous) {
-    for (const plan::StageBuffers& buffers : program.buffers) {
-      stages_.emplace_back(buffers.stage, program.stages, buffers.activation_slots);
-      slabs_.push_back(kernels::Slab::allocate(64 * buffers.activation_slots, "test").value());
-      pools_.emplace_back(buffers.stage, buffers.activation_slots, 64, slabs_.back().view());
-    }
+Outcome outcome_of(const ScalarPipeline<ScalarStage>& pipeline, int stages) {
+  Outcome outcome;
+  outcome.weights.resize(stages);
+  for (const auto& rank : pipeline.ranks()) {
+    if (!rank.losses().empty()) outcome.losses = rank.losses();
+    for (const ScalarStage& stage : rank.stages()) outcome.weights[stage.index().value] = stage.weight();
   }
-
-  Status run(int steps) {
-    PENSTOCK_RETURN_IF_ERROR(
-        endpoint_->open({"pipeline", program_.rank, program_.ranks, "127.0.0.1"}, rendezvous_, 30s));
-    InterpreterParts parts{.program = program_,
-                           .stages = {},
-                           .pools = {},
-                           .links = links_,
-                           .endpoint = *endpoint_,
-                           .actions = *this,
-                           .recorder = recorder_,
-                           .clock = clock_,
-                           .boundary_rows = 1,
-                           .boundary_columns = 2};
-    for (ScalarStage& stage : stages_) parts.stages.push_back(&stage);
-    for (ActivationPool& pool : pools_) parts.pools.push_back(&pool);
-    PENSTOCK_ASSIGN_OR_RETURN(const auto interpreter, Interpreter::create(std::move(parts)));
-    recorder_.begin(clock_.now(), Duration::zero());
-    for (int step = 0; step < steps; ++step) {
-      const Status status = interpreter->run(StepIndex(step));
-      if (!status.ok()) {
-        endpoint_->abort(message(status));
-        return status;
-      }
-    }
-    return endpoint_->drain();
-  }
-
-  Status begin_step(StepIndex) override { return ok_status(); }
-  Status reduce_gradients(StepIndex, StageIndex) override {
-    ++reductions_;
-    return ok_status();
-  }
-  Status optimizer_step(StepIndex) override {
-    for (ScalarStage& stage : stages_) {
-      if (stage.has_loss()) losses_.push_back(stage.loss_sum());
-      stage.update();
-    }
-    recorder_.end(clock_.now(), Duration::zero(), report_);
-    return ok_status();
-  }
-
-  void collect(Outcome& outcome) const {
-    if (!losses_.empty()) outcome.losses = losses_;
-    for (const ScalarStage& stage : stages_) outcome.weights[stage.index().value] = stage.weight();
-  }
-  std::deque<ScalarStage>& stages() { return stages_; }
-  const std::deque<ActivationPool>& pools() const { return pools_; }
-  int reductions() const { return reductions_; }
-
- private:
-  static std::vector<StageIndex> stages_of(const plan::RankProgram& program) {
-    std::vector<StageIndex> stages;
-    for (const plan::StageBuffers& buffers : program.buffers) stages.push_back(buffers.stage);
-    return stages;
-  }
-
-  plan::RankProgram program_;
-  LinkBuffers links_;
-  StepRecorder recorder_;
-  std::unique_ptr<Endpoint> endpoint_;
-  Rendezvous& rendezvous_;
-  SystemClock clock_;
-  std::deque<ScalarStage> stages_;
-  std::deque<kernels::Slab> slabs_;
-  std::deque<ActivationPool> pools_;
-  std::vector<double> losses_;
-  StepReport report_;
-  int reductions_ = 0;
-};
-
-class Pipeline {
- public:
-  explicit Pipeline(const plan::LoweredProgram& program) {
-    for (const plan::RankProgram& of_rank : program.ranks) ranks_.emplace_back(of_rank, hub_, rendezvous_);
-  }
-
-  std::vector<Status> run(int steps) {
-    std::vector<Status> statuses(ranks_.size());
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      threads.emplace_back([&, rank] { statuses[rank] = ranks_[rank].run(steps); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return statuses;
-  }
-
-  ScalarRank& rank(int index) { return ranks_[index]; }
-  Outcome outcome(int stages) const {
-    Outcome outcome;
-    outcome.weights.resize(stages);
-    for (const ScalarRank& rank : ranks_) rank.collect(outcome);
-    return outcome;
-  }
-
- private:
-  std::shared_ptr<InProcessHub> hub_ = make_in_process_hub();
-  InProcessRendezvous rendezvous_;
-  std::deque<ScalarRank> ranks_;
-};
+  return outcome;
+}
 
 struct Shape {
   std::string schedule;
@@ -247,9 +137,9 @@ TEST_P(InterpreterOverSchedules, computes_what_one_loop_computes_bit_for_bit) {
   // The numerics contract in its smallest form: losses and weights do not know the schedule.
   constexpr int kSteps = 3;
   const plan::ComputeProgram program = program_of(GetParam());
-  Pipeline pipeline(plan::lower(program).value());
+  ScalarPipeline<ScalarStage> pipeline(plan::lower(program).value());
   for (const Status& status : pipeline.run(kSteps)) ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(pipeline.outcome(program.stages()), directly(program.stages(), program.microbatches, kSteps));
+  EXPECT_EQ(outcome_of(pipeline, program.stages()), directly(program.stages(), program.microbatches, kSteps));
 
   const std::vector<int> high_water = plan::high_water_per_stage(program);
   for (int rank = 0; rank < program.ranks; ++rank) {
@@ -277,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Interpreter, failure_of_a_stage_names_instruction_and_reason_and_the_others_hear_of_it) {
   const plan::ComputeProgram program = program_of({"1f1b", 3, 4, 1});
-  Pipeline pipeline(plan::lower(program).value());
+  ScalarPipeline<ScalarStage> pipeline(plan::lower(program).value());
   pipeline.rank(1).stages()[0].fail_at(MicrobatchIndex(2));
   const std::vector<Status> statuses = pipeline.run(1);
   EXPECT_EQ(statuses[1].code(), StatusCode::kOutOfRange);
@@ -301,7 +191,7 @@ class BrokenProgram : public ::testing::Test {
     std::vector<Stage*> stage_list;
     std::vector<ActivationPool*> pool_list;
     for (const plan::StageBuffers& buffers : program.buffers) {
-      stage_list.push_back(&stages.emplace_back(buffers.stage, program.stages, buffers.activation_slots));
+      stage_list.push_back(&stages.emplace_back(buffers, program));
       slabs.push_back(kernels::Slab::allocate(64 * buffers.activation_slots, "test").value());
       pool_list.push_back(
           &pools.emplace_back(buffers.stage, buffers.activation_slots, 64, slabs.back().view()));

@@ -54,7 +54,9 @@ class Resolver {
       case InstructionKind::HandOff:
         return resolve_hand_off(instruction, resolved);
       case InstructionKind::ReduceGradients:
+        return ok_status();
       case InstructionKind::OptimizerStep:
+        ++steps_;
         return ok_status();
     }
     return internal_error("kind {}", static_cast<int>(instruction.kind));
@@ -88,6 +90,7 @@ class Resolver {
   Status resolve_compute(const Instruction& instruction, ResolvedInstruction& resolved) {
     const plan::Work& work = instruction.work;
     PENSTOCK_ASSIGN_OR_RETURN(const size_t own, own_stage(work.stage));
+    PENSTOCK_RETURN_IF_ERROR(check_update(work));
     resolved.stage = stages_[own];
     const auto lease = held_.find(std::pair(work.stage, work.microbatch));
     if (lease == held_.end()) return internal_error("no activation slot is leased for it");
@@ -102,6 +105,16 @@ class Resolver {
       unclaimed_outputs_[*passage] = result_.instructions.size() - 1;
     }
     return ok_status();
+  }
+
+  // A parameter has one gradient accumulator, and a step one loss: what adds to them belongs to the update under way,
+  // however far ahead other forwards run. The head forms its gradients with its loss.
+  Status check_update(const plan::Work& work) const {
+    const bool is_loss = work.stage.value + 1 == program_.stages;
+    if (work.kind == plan::ActionKind::Forward && !is_loss) return ok_status();
+    const int update = work.microbatch.value / program_.microbatches;
+    if (update == steps_) return ok_status();
+    return internal_error("it adds to the gradients of update {} after {} optimizer steps", update, steps_);
   }
 
   Status resolve_receive(const Instruction& instruction, ResolvedInstruction& resolved) {
@@ -151,6 +164,7 @@ class Resolver {
   const std::vector<ActivationPool*>& pools_;
   LinkBuffers& links_;
   ResolvedProgram result_;
+  int steps_ = 0;                                                              // optimizer steps so far
   std::map<std::pair<StageIndex, int32_t>, int> lease_indices_;                // by stage and slot
   std::map<std::pair<StageIndex, MicrobatchIndex>, int> held_;                 // activation slots leased
   std::map<Passage, SlotReference> delivered_;                                 // not read yet

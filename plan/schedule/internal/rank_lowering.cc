@@ -215,7 +215,9 @@ void RankLowering::finish_updates() {
       if (program_.placement[stage.value].size() < 2) continue;
       emit(InstructionKind::ReduceGradients, stage, {}).update = *update;
     }
-    wait_for_all_sends();
+    // Without a flush the next microbatches are under way; to wait for what has just left would expose its transfer.
+    const bool flushes = program_.version_rule == WeightVersionRule::Synchronous;
+    if (flushes || *update + 1 == program_.updates) wait_for_all_sends();
     emit(InstructionKind::OptimizerStep, {}, {}).update = *update;
   }
 }

@@ -258,8 +258,8 @@ void RankChecker::step() {
     if (!stage.reduced[steps_])
       violate("numerics", "the gradients of stage {} are not reduced before it", number);
   }
-  if (unwaited_sends_ > 0) violate_unwaited_sends();
   ++steps_;
+  if (steps_ == program_.updates && unwaited_sends_ > 0) violate_unwaited_sends();
 }
 
 void RankChecker::violate_unwaited_sends() {
