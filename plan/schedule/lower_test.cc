@@ -267,5 +267,24 @@ TEST(TransferDigest, order_and_identity_change_it) {
   EXPECT_NE(digest({a}), digest({a, b}));
 }
 
+TEST(Lower, without_a_flush_a_step_does_not_wait_for_what_has_just_been_sent) {
+  // Else the transfer of every update's last gradient would be exposed on every rank.
+  const auto steps_behind_a_wait = [](const char* schedule) {
+    const LoweredProgram lowered =
+        *lower(*generate({.name = schedule, .ranks = 3, .microbatches = 2, .updates = 4}));
+    std::vector<int> updates;
+    const auto& instructions = lowered.ranks[1].instructions;
+    for (size_t i = 1; i < instructions.size(); ++i) {
+      const bool waits = instructions[i - 1].kind == InstructionKind::WaitSend;
+      if (waits && instructions[i].kind == InstructionKind::OptimizerStep)
+        updates.push_back(instructions[i].update);
+    }
+    return updates;
+  };
+  EXPECT_THAT(steps_behind_a_wait("pipedream"), ElementsAre(3));
+  EXPECT_THAT(steps_behind_a_wait("pipedream-2bw"), ElementsAre(3));
+  EXPECT_THAT(steps_behind_a_wait("1f1b"), ElementsAre(0, 1, 2, 3));
+}
+
 }  // namespace
 }  // namespace penstock::plan

@@ -91,8 +91,6 @@ bool accumulates_in_microbatch_order(const ComputeProgram& program) {
 
 std::string why_not_trainable(const ComputeProgram& program) {
   if (program.has_replicas()) return "holds a stage on two ranks";
-  if (program.version_rule != WeightVersionRule::Synchronous) return "computes with older weight versions";
-  if (program.updates != 1) return "spans several optimizer steps";
   bool splits = false, overlaps = false;
   for (const auto& actions : program.actions) {
     for (const Action& action : actions) overlaps = overlaps || action.overlapped;

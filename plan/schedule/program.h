@@ -52,8 +52,8 @@ std::vector<std::vector<RankIndex>> v_placement(int ranks);
 // stage count too.
 bool accumulates_in_microbatch_order(const ComputeProgram& program);
 
-// Why workers cannot train with the program: it splits backwards, overlaps pairs, holds stages twice, keeps
-// several weight versions, spans several updates or accumulates out of microbatch order. Empty: they can.
+// Why workers cannot train with the program: it splits backwards, overlaps pairs, holds stages twice or
+// accumulates out of microbatch order. Empty: they can.
 std::string why_not_trainable(const ComputeProgram& program);
 
 // H_s per stage: the maximum over time of (forwards started - backwards finished), W being the backward's end

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "plan/schedule/limits.h"
+#include "plan/spec/internal/flushes.h"
 #include "plan/spec/internal/sections.h"
 #include "plan/spec/limits.h"
 #include "plan/spec/parameters.h"
@@ -16,8 +17,6 @@ namespace {
 using Names = std::vector<std::string>;
 
 constexpr int64_t kMostTokensPerMicrobatch = 1 << 20;
-constexpr int64_t kMostMicrobatchesOfARank = 1 << 17;           // stages_per_rank x microbatches
-constexpr int64_t kMostMicrobatchesOfAJob = 1 << 20;            // stages x microbatches
 constexpr double kMostParameters = 4398046511104.0;             // 2^42
 constexpr double kMostActivationBytes = 1152921504606846976.0;  // 2^60
 
@@ -233,6 +232,8 @@ StatusOr<JobSpec> parse_job_spec(const std::string& yaml) {
   PENSTOCK_RETURN_IF_ERROR(problems.status());
   spec.yaml = yaml;
   note_lines(root, "", spec.lines);
+  settle_flushes(spec, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
   return spec;
 }
 

@@ -124,6 +124,9 @@ struct ParallelSpec {
   int stages_per_rank = 1;  // V
   std::string schedule = "1f1b";
   ScheduleOptions schedule_options;
+  // Of pipedream and pipedream-2bw: updates between two drains of the pipeline, which one program spans. 0: every update
+  // drains it.
+  int flush_every = 0;
   // Of a schedule "file:PATH", and of a searched one once it has been searched for: what every rank runs, in order;
   // schedule_source.h.
   std::vector<std::vector<Action>> program;
@@ -148,11 +151,13 @@ struct JobSpec {
   int restart_max = 0;              // as the file says; without effect until recovery is built
 
   std::string yaml;                  // the text that was parsed, kept to hand on
-  std::vector<std::string> notes;    // said aloud at submit: what is accepted and not yet effective
+  std::vector<std::string> notes;    // said aloud at submit: what was chosen, what is not yet effective
   std::map<std::string, int> lines;  // line of each key that was read: "parallel.schedule" -> 14
 
   int stages() const { return parallel.pipeline * parallel.stages_per_rank; }
   int ranks() const { return parallel.pipeline; }
+  // Ranks step without waiting for each other, and compute with older weights.
+  bool is_asynchronous() const { return parallel.flush_every > 0; }
   // The last microbatch of a step is filled up with sequences that count for nothing.
   int64_t microbatches() const {
     return (train.global_batch_size + train.microbatch_size - 1) / train.microbatch_size;

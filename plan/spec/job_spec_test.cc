@@ -288,9 +288,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"pipeline: 4", "pipeline: 6",
                 "line 27: parallel.pipeline: expected at most 10 stages (embedding, 8 blocks, head), found 6 "
                 "x 2 = 12"},
-        Refusal{"schedule: interleaved-1f1b", "schedule: interleaved-1f1",
-                "line 29: parallel.schedule: expected one of naive, gpipe, 1f1b, interleaved-1f1b, "
-                "looped-bfs, 1f1b-v, found interleaved-1f1; did you mean interleaved-1f1b?"},
+        Refusal{
+            "schedule: interleaved-1f1b", "schedule: interleaved-1f1",
+            "line 29: parallel.schedule: expected one of naive, gpipe, 1f1b, interleaved-1f1b, "
+            "looped-bfs, 1f1b-v, pipedream, pipedream-2bw, found interleaved-1f1; did you mean interleaved-1f1b?"},
         Refusal{"schedule: interleaved-1f1b", "schedule: 1f1b",
                 "line 29: parallel.schedule: stages_per_rank: schedule '1f1b' takes 1, found 2; "
                 "'interleaved-1f1b' takes any"}));
@@ -326,15 +327,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 33: parallel.p2p.min_ctas: not built yet; expected no such key, found 1"},
         Refusal{"optimizer_step: barrier", "optimizer_step: overlapped",
                 "line 34: parallel.optimizer_step: not built yet; expected barrier, found overlapped"},
-        Refusal{"optimizer_step: barrier", "flush_every: 50",
-                "line 34: parallel.flush_every: not built yet; expected no such key, found 50"},
-        Refusal{"schedule: interleaved-1f1b", "schedule: gpipe-lifo",
-                "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-                "interleaved-1f1b, looped-bfs, 1f1b-v, found gpipe-lifo, which accumulates gradients out of "
-                "microbatch order"},
-        Refusal{"schedule: interleaved-1f1b", "schedule: zb-v",
-                "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-                "interleaved-1f1b, looped-bfs, 1f1b-v, found zb-v, which splits backwards into I and W"},
+        Refusal{
+            "schedule: interleaved-1f1b", "schedule: gpipe-lifo",
+            "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
+            "interleaved-1f1b, looped-bfs, 1f1b-v, pipedream, pipedream-2bw, found gpipe-lifo, which accumulates gradients out of "
+            "microbatch order"},
+        Refusal{
+            "schedule: interleaved-1f1b", "schedule: zb-v",
+            "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
+            "interleaved-1f1b, looped-bfs, 1f1b-v, pipedream, pipedream-2bw, found zb-v, which splits backwards into I and W"},
         Refusal{"recompute: none", "recompute: full",
                 "line 35: recompute: not built yet; expected none, found full"},
         Refusal{"recompute: none", "recompute: [1, 2]",

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "plan/schedule/families.h"
 #include "plan/spec/internal/scalar_text.h"
@@ -71,6 +73,10 @@ StatusOr<std::string> with_schedule_program(const std::string& yaml, const Compu
   if (name == nullptr) {
     return invalid_argument("parallel.schedule: expected file:PATH or a searched schedule, found neither");
   }
+  if (program.updates != 1) {
+    return invalid_argument("line {}: parallel.schedule: expected a program of one optimizer step, found one of {}",
+                            name->line, program.updates);
+  }
   const std::optional<size_t> size = size_in_text(yaml, *name);
   const bool one_line = name->text.find_first_of("\r\n\t") == std::string::npos;
   if (!size || !one_line) {
@@ -97,6 +103,7 @@ StatusOr<ComputeProgram> compute_program(const JobSpec& job) {
                      .ranks = job.parallel.pipeline,
                      .microbatches = static_cast<int>(job.microbatches()),
                      .stages_per_rank = job.parallel.stages_per_rank,
+                     .updates = std::max(1, job.parallel.flush_every),
                      .extra_warm_up_forwards = job.parallel.schedule_options.extra_warm_up});
   }
   ComputeProgram program;

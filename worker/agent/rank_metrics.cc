@@ -30,10 +30,12 @@ RankMetrics::RankMetrics(std::shared_ptr<prometheus::Registry> registry)
                 .Name("penstock_rank_loss")
                 .Help("Loss of the last step, on the rank that computes it.")
                 .Register(*registry_)),
-      gradient_norm_(BuildGauge()
-                         .Name("penstock_rank_gradient_norm")
-                         .Help("Global gradient norm of the last step.")
-                         .Register(*registry_)),
+      gradient_norm_(
+          BuildGauge()
+              .Name("penstock_rank_gradient_norm")
+              .Help(
+                  "Gradient norm of the last step: the model's; the rank's own under pipedream and pipedream-2bw.")
+              .Register(*registry_)),
       step_seconds_(BuildHistogram()
                         .Name("penstock_rank_step_seconds")
                         .Help("Wall time of a step.")

@@ -96,6 +96,8 @@ StatusOr<plan::JobSpec> check_assignment(const Assignment& assignment) {
   PENSTOCK_RETURN_IF_ERROR(check_split(job.parallel.split, assignment.split));
   PENSTOCK_RETURN_IF_ERROR(check_program("program", job, assignment, program, job.microbatches()));
   if (program.forward_only) return invalid_argument("assignment: a forward-only program does not train");
+  PENSTOCK_RETURN_IF_ERROR(
+      expect_equal("updates of the program", std::max(1, job.parallel.flush_every), program.updates));
   const int64_t steps = job.train.steps - assignment.first_step;
   if (assignment.first_step < 0 || steps < 0 || steps % program.updates != 0) {
     return invalid_argument("assignment: steps {} to {} with a program of {} updates", assignment.first_step,

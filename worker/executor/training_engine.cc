@@ -1,5 +1,6 @@
 #include "worker/executor/training_engine.h"
 
+#include <cmath>
 #include <utility>
 
 #include "kernels/ops/operators.h"
@@ -10,6 +11,17 @@
 #include "worker/model/activation_type.h"
 
 namespace penstock::worker {
+
+namespace {
+
+// Of the rank's own parameters, in model order.
+double norm_of(std::span<const SquaredNorm> squared_norms) {
+  double sum = 0;
+  for (const SquaredNorm& norm : squared_norms) sum += norm.value;
+  return std::sqrt(sum);
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<RankEngine>> TrainingEngine::create(const plan::JobSpec& job,
                                                              const Assignment& assignment) {
@@ -86,7 +98,11 @@ Status TrainingEngine::optimizer_step(StepIndex step) {
   };
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
   const std::span<const SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
-  PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, waiting([&] { return norm_->compute(squared_norms); }));
+  if (job_.is_asynchronous()) {
+    gradient_norm_ = norm_of(squared_norms);
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, waiting([&] { return norm_->compute(squared_norms); }));
+  }
   model_->versions().prepare();
   PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, gradient_norm_));
   model_->versions().publish();

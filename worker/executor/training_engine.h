@@ -57,7 +57,7 @@ class TrainingEngine final : public RankEngine {
   std::unique_ptr<TiedWeights> tied_;          // with tied embeddings
   std::unique_ptr<ValidationRun> validation_;  // with validation
   std::optional<EngineConnection> connection_;
-  double gradient_norm_ = 0;  // of the last step
+  double gradient_norm_ = 0;  // of the last step: the model's, or this rank's where no rank waits for another
 };
 
 }  // namespace penstock::worker

@@ -144,8 +144,11 @@ struct Said {
     commit_steps(turn, *job);
   }
 
+  // Without a flush the first rank is a whole pipeline of microbatches behind the last.
   int64_t steps_ahead(const Job& job) const {
-    return std::max<int64_t>(64, turn.state.options.reports_ahead / job.definition.ranks);
+    const int64_t fair = turn.state.options.reports_ahead / job.definition.ranks;
+    const int64_t apart = job.spec->is_asynchronous() ? job.definition.ranks / job.spec->microbatches() : 0;
+    return std::max<int64_t>(64, fair) + apart;
   }
 
   static bool holds_loss(const Job& job, RankIndex rank) {

@@ -148,7 +148,7 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   read_p2p(section.section("p2p"), parallel.p2p);
   section.only("optimizer_step", "barrier", Names{"overlapped", "local", "deferred"});
   read_schedule_options(section.section("schedule_options"), parallel, problems);
-  section.later("flush_every");
+  section.integer("flush_every", parallel.flush_every, {1, limits::kUpdates});
   const YamlNode::Entry* split = section.entry("split");
   section.finish();
 

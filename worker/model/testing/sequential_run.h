@@ -75,20 +75,23 @@ class SequentialRun {
 
   // The microbatch's activation slot is its own index: all may be in flight at once.
   void forward(int64_t microbatch) {
-    for (size_t s = 0; s < stages_.size(); ++s) {
-      StageCall call = call_for(microbatch);
-      if (s > 0) call.input = stages_[s - 1]->activation_view;
-      if (s + 1 < stages_.size()) call.output = stages_[s]->activation_view;
-      require(stages_[s]->stage->forward(call));
-    }
+    for (size_t s = 0; s < stages_.size(); ++s) forward_stage(s, microbatch);
   }
   void backward(int64_t microbatch) {
-    for (size_t s = stages_.size(); s-- > 0;) {
-      StageCall call = call_for(microbatch);
-      if (s + 1 < stages_.size()) call.input = stages_[s + 1]->gradient_view;
-      if (s > 0) call.output = stages_[s]->gradient_view;
-      require(stages_[s]->stage->backward(call));
-    }
+    for (size_t s = stages_.size(); s-- > 0;) backward_stage(s, microbatch);
+  }
+  // One stage's part of these.
+  void forward_stage(size_t s, int64_t microbatch) {
+    StageCall call = call_for(microbatch);
+    if (s > 0) call.input = stages_[s - 1]->activation_view;
+    if (s + 1 < stages_.size()) call.output = stages_[s]->activation_view;
+    require(stages_[s]->stage->forward(call));
+  }
+  void backward_stage(size_t s, int64_t microbatch) {
+    StageCall call = call_for(microbatch);
+    if (s + 1 < stages_.size()) call.input = stages_[s + 1]->gradient_view;
+    if (s > 0) call.output = stages_[s]->gradient_view;
+    require(stages_[s]->stage->backward(call));
   }
 
   // What the owner of a tied matrix does after the last backward: embedding + head, in this order.
