@@ -185,6 +185,25 @@ class OneCurve(unittest.TestCase):
         _, _, undropped = self.validated(steps=6, lr=0)
         self.assertEqual(passes, undropped)
 
+    def test_schedules_without_a_flush_train_with_older_weights(self):
+        """Drained after every update they are synchronous; otherwise another curve, the same in every run."""
+        base = dict(clip=0, steps=20)
+        synchronous = self.outcome(pipeline=1, schedule="naive", **base)
+        for schedule in ("pipedream", "pipedream-2bw"):
+            with self.subTest(schedule):
+                drained = self.outcome(pipeline=3, schedule=f"{schedule}, flush_every: 1", **base)
+                self.assertEqual(drained, synchronous)
+                losses, digest = self.outcome(pipeline=3, schedule=schedule, **base)
+                self.assertNotEqual(digest, synchronous[1])
+                self.assertLess(losses[-1], 0.8 * losses[0])
+                self.assertEqual((losses, digest), self.outcome(pipeline=3, threads=2, schedule=schedule, **base))
+                validated = self.validated(every=4, pipeline=3, schedule=schedule, **base)  # predicted memory too
+                self.assertEqual([step for step, _ in validated[2]], [4, 8, 12, 16, 20])
+                self.assertEqual(validated[:2], self.outcome(pipeline=3, schedule=f"{schedule}, flush_every: 4", **base))
+        clipped = self.cluster.run("submit", self.cluster.write_job(pipeline=3, schedule="pipedream"))
+        self.assertEqual(clipped.returncode, 2, clipped.stdout)
+        self.assertIn("write clip_grad_norm: 0", clipped.stderr)
+
     def test_another_seed_is_another_curve(self):
         first = self.outcome(steps=3)
         self.assertEqual(self.outcome(steps=3), first)

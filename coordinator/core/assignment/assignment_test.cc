@@ -32,6 +32,22 @@ TEST(Assignment, plan_of_every_schedule_verifies_rank_by_rank) {
   }
 }
 
+TEST(Assignment, without_a_flush_a_program_spans_the_updates_between_drains_and_its_versions_are_predicted) {
+  for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(schedule);
+    const auto planned = [&](int flush_every) {
+      return *plan_attempt(*job_spec({.pipeline = 3,
+                                      .steps = 20,
+                                      .schedule = fmt::format("{}, flush_every: {}", schedule, flush_every),
+                                      .train = ", optimizer: {clip_grad_norm: 0}"}));
+    };
+    const auto plan = planned(10), drained = planned(1);
+    EXPECT_EQ(plan->program.ranks[0].updates, 10);
+    EXPECT_TRUE(plan->program.bit_identical);
+    EXPECT_GT(plan->memory_predicted_bytes[0], drained->memory_predicted_bytes[0]);
+  }
+}
+
 TEST(Assignment, program_of_a_file_is_proved_and_need_not_accumulate_in_order) {
   // Its owner knows the order; gpipe with the last microbatch first.
   const auto brought = [](const std::string& first, const std::string& second) {

@@ -376,6 +376,19 @@ TEST(Steps, rank_too_far_ahead_fails_the_job) {
               HasSubstr("rank 0 on worker-0 reported step 64 while step 0 is not committed"));
 }
 
+TEST(Steps, without_a_flush_the_ranks_of_a_pipeline_are_further_apart) {
+  // The last of P ranks is up to P microbatches ahead of the first, here 4 of an update of 4.
+  Options options;
+  options.reports_ahead = 0;
+  World world(options);
+  const std::string name = world.run(
+      {.pipeline = 4, .steps = 1000, .schedule = "pipedream", .train = ", optimizer: {clip_grad_norm: 0}"});
+  world.report(name, 3, 64);
+  EXPECT_EQ(world.state_of(name), Running);
+  world.report(name, 3, 65);
+  EXPECT_EQ(world.state_of(name), Failed);
+}
+
 TEST(Steps, slow_store_gets_one_progress_save_at_a_time) {
   // Otherwise a stuck disk would make the queue grow with every step.
   World world;

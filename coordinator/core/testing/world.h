@@ -22,6 +22,7 @@ struct JobShape {
   int steps = 3;
   std::string schedule = "1f1b";
   int seed = 1;
+  std::string train = "";  // keys added to its section: ", optimizer: {lr: 1}"
 };
 
 inline std::string job_yaml(const JobShape& shape) {
@@ -30,9 +31,9 @@ inline std::string job_yaml(const JobShape& shape) {
       "model: {{vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, "
       "num_key_value_heads: 1, intermediate_size: 16, max_position_embeddings: 8}}\n"
       "data: {{source: /data/text.txt, sequence_length: 8}}\n"
-      "train: {{steps: {}, global_batch_size: 4, microbatch_size: 1, dtype: float32, seed: {}}}\n"
+      "train: {{steps: {}, global_batch_size: 4, microbatch_size: 1, dtype: float32, seed: {}{}}}\n"
       "parallel: {{pipeline: {}, schedule: {}}}\n",
-      shape.name, shape.steps, shape.seed, shape.pipeline, shape.schedule);
+      shape.name, shape.steps, shape.seed, shape.train, shape.pipeline, shape.schedule);
 }
 
 inline std::shared_ptr<const plan::JobSpec> job_spec(const JobShape& shape) {
