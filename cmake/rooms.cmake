@@ -45,7 +45,7 @@ penstock_room(worker/telemetry USES base plan/schedule proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/transport/shared_memory worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
-  worker/telemetry TEST_USES plan/simulation)
+  worker/telemetry)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
 penstock_program(penstock-worker worker/main USES base base/metrics plan/spec proto/codec worker/agent worker/executor

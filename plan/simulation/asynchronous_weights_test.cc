@@ -19,7 +19,7 @@ struct Trained {
 };
 
 const Trained kTrained[] = {
-#include "plan/simulation/expected_async_weights.inc"
+#include "plan/schedule/expected_async_weights.inc"
 };
 
 struct Sample {
@@ -28,7 +28,7 @@ struct Sample {
 };
 
 constexpr Sample kSamples[] = {
-#include "plan/simulation/expected_async_inputs.inc"
+#include "plan/schedule/expected_async_inputs.inc"
 };
 
 constexpr double kLearningRate = 0.05;
