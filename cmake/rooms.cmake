@@ -19,7 +19,10 @@ penstock_room(plan/measurement USES base plan/schedule plan/simulation)
 penstock_room(plan/generation USES base plan/schedule plan/simulation TEST_USES plan/verification)
 penstock_room(plan/cost USES base plan/spec plan/schedule)
 penstock_room(plan/partition USES base)
+penstock_room(plan/calibration USES base TEST_USES plan/schedule plan/simulation)
+penstock_room(plan/diagnosis USES base TEST_USES plan/partition plan/calibration)
 penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/generation
+  plan/partition plan/calibration plan/diagnosis
   LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
@@ -69,7 +72,7 @@ penstock_room(client/present USES base plan/render proto LIBRARIES nlohmann_json
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
-  plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
+  plan/partition plan/calibration plan/diagnosis plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 
