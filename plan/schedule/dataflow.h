@@ -73,6 +73,8 @@ class TransferDigest {
     add(static_cast<uint32_t>(passage.flow));
     add(static_cast<uint32_t>(passage.microbatch.value));
   }
+  // After the last passage, of a program whose steps are post-validated.
+  void add_provisional(int32_t messages) { add(static_cast<uint32_t>(messages)); }
   uint64_t value() const { return state_; }
 
  private:

@@ -1,5 +1,7 @@
 #include "plan/schedule/lowered.h"
 
+#include <algorithm>
+
 #include "plan/schedule/dataflow.h"
 
 namespace penstock::plan {
@@ -19,10 +21,20 @@ std::string tensor_text(const Instruction& instruction) {
 
 }  // namespace
 
+bool is_post_validated(const RankProgram& program) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [](const Instruction& each) { return each.kind == InstructionKind::ValidateStep; });
+}
+
 uint64_t transfer_digest(const RankProgram& owner, RankIndex source, RankIndex target) {
   TransferDigest digest;
   for (const Instruction& instruction : owner.instructions) {
     if (passes_on(instruction, owner.rank, source, target)) digest.add(passage_of(instruction));
+  }
+  if (is_post_validated(owner)) {
+    for (const Link& link : owner.links) {
+      if (link.source == source && link.target == target) digest.add_provisional(link.provisional_messages);
+    }
   }
   return digest.value();
 }
@@ -57,6 +69,8 @@ std::string to_string(const Instruction& instruction) {
       return fmt::format("reduce gradients of stage {} update {}", work.stage.value, instruction.update);
     case InstructionKind::OptimizerStep:
       return fmt::format("optimizer step {}", instruction.update);
+    case InstructionKind::ValidateStep:
+      return "validate the step before";
   }
   return fmt::format("instruction kind {}", static_cast<int>(instruction.kind));
 }

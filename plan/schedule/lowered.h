@@ -34,6 +34,8 @@ enum class InstructionKind : uint8_t {
                       // `slot` of the link (rank, rank); stands right after its producer
   ReduceGradients,    // sum gradients of work.stage over replicas and the data-parallel group
   OptimizerStep,      // global norm, clip, update all of the rank's parameters; ends update `update`
+  ValidateStep,  // the step before was provisional: keep it, or apply it anew and run this program from its
+                 // start again (post_validation.h); in a program without it, OptimizerStep is a barrier
 };
 
 // One instruction. Fields that a kind does not use keep their defaults.
@@ -67,6 +69,9 @@ struct Link {
   int32_t receive_slots = 0;  // at the target
   int32_t send_slots = 0;     // at the source
   uint64_t digest = 0;        // of (stage that sends, flow, microbatch) in order, by transfer_digest
+  // With ValidateStep: messages that the source sends before it, so that the target knows how many to receive and
+  // drop when both run their programs anew. Before its own ValidateStep the target posts no receive beyond them.
+  int32_t provisional_messages = 0;
 };
 
 struct RankProgram {
@@ -96,20 +101,31 @@ enum class Posting : uint8_t {
   InQueueOrder,
 };
 
+// How one optimizer step follows another.
+enum class StepRule : uint8_t {
+  Barrier,        // all ranks know the whole gradient norm before one of them updates a weight
+  PostValidated,  // a rank updates with what it knows, goes on, and hears later whether it was right
+};
+
 struct LoweringOptions {
   // Slots to start from; a link gets more when the program would otherwise deadlock under rendezvous sends.
   // In queue order a link has the receive slots that the order takes.
   int receive_slots_per_link = 4;
   int send_slots_per_link = 2;
   Posting posting = Posting::Early;
+  StepRule step_rule = StepRule::Barrier;
 };
 
 // Lowers a program that verification has accepted. Internal when it
-// has not and lowering meets a contradiction.
+// has not and lowering meets a contradiction. InvalidArgument, with the reason, when its steps cannot be
+// post-validated, or not with receives in queue order.
 StatusOr<LoweredProgram> lower(const ComputeProgram& program, const LoweringOptions& options = {});
 
-// FNV-1a over the transfers of one link in order; the end that sends and the end that receives compute the
-// same. `owner` is the rank whose program is read.
+// Whether the program holds a ValidateStep.
+bool is_post_validated(const RankProgram& program);
+
+// FNV-1a over the transfers of one link in order, and its provisional messages where steps are post-validated; the
+// end that sends and the end that receives compute the same. `owner` is the rank whose program is read.
 uint64_t transfer_digest(const RankProgram& owner, RankIndex source, RankIndex target);
 
 std::string to_string(const Instruction& instruction);

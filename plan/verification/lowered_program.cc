@@ -23,8 +23,8 @@ class LoweredVerifier {
       : program_(program), options_(options) {}
 
   Verdict run() {
-    const bool is_sound =
-        has_shape() && every_rank_is_valid() && is_complete_once() && links_agree() && versions_agree();
+    const bool is_sound = has_shape() && every_rank_is_valid() && is_complete_once() && links_agree() &&
+                          versions_agree() && all_or_none_validate();
     Verdict verdict;
     if (is_sound) verdict.holds = run_to_the_end();
     if (is_sound && report_.is_empty()) {
@@ -141,6 +141,12 @@ class LoweredVerifier {
       if (!messages_agree(key.first, key.second, ends)) continue;
       const Link& source = *ends.at_source;
       const Link& target = *ends.at_target;
+      if (source.provisional_messages != target.provisional_messages) {
+        report_.add("transfers", Place{key.second, -1, ""},
+                    "link {} to {} has {} provisional messages at its source, {} at its target",
+                    key.first.value, key.second.value, source.provisional_messages,
+                    target.provisional_messages);
+      }
       if (source.receive_slots == target.receive_slots && source.send_slots == target.send_slots) continue;
       report_.add("memory", Place{key.second, -1, ""},
                   "link {} to {} has {} receive and {} send slots at its source, {} and {} at its target",
@@ -179,6 +185,17 @@ class LoweredVerifier {
     if (all.is_synchronous || all.is_double_buffered || all.is_stashed) return true;
     report_.add("numerics", Place{}, "the ranks follow different staleness rules");
     return false;
+  }
+
+  bool all_or_none_validate() {
+    for (size_t rank = 1; rank < facts_.size(); ++rank) {
+      if (facts_[rank].is_post_validated == facts_[0].is_post_validated) continue;
+      report_.add("numerics", Place{RankIndex(rank), -1, ""},
+                  "{} the step before, unlike rank 0; all ranks do, or none",
+                  facts_[rank].is_post_validated ? "validates" : "does not validate");
+      return false;
+    }
+    return true;
   }
 
   // Tells the laxest behaviour under which the program stops, of those that are demanded.

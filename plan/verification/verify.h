@@ -54,7 +54,9 @@ struct Verdict {
 Verdict verify(const ComputeProgram& program);
 
 // A lowered program of all ranks: as above plus transfers in order and identity per link, slots, leases,
-// reduction after the last backward and before the step.
+// reduction after the last backward and before the step; where steps are post-validated (post_validation.h) all
+// ranks validate, each after the next one and before it adds to gradients, and both ends of a link know the
+// messages sent before.
 Verdict verify(const LoweredProgram& program, const VerifyOptions& options = {});
 
 // What one rank can check of its own program on arrival, without the others'. How many stages and

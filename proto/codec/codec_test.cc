@@ -33,14 +33,16 @@ plan::RankProgram program() {
   program.stages = 2;
   program.microbatches = 1;
   program.buffers = {{StageIndex(1), 1}};
-  program.links = {{RankIndex(0), RankIndex(1), 1, 4, 2, 0xfedcba9876543210}};
+  program.links = {{RankIndex(0), RankIndex(1), 1, 4, 2, 0xfedcba9876543210, 1}};
   plan::Instruction receive = compute(1, plan::ActionKind::Forward, 0);
   receive.kind = plan::InstructionKind::PostReceive;
   receive.peer = RankIndex(0);
   receive.slot = 3;
   plan::Instruction update;
   update.kind = plan::InstructionKind::OptimizerStep;
-  program.instructions = {receive, compute(1, plan::ActionKind::Forward, 0),
+  plan::Instruction validate;
+  validate.kind = plan::InstructionKind::ValidateStep;
+  program.instructions = {receive, validate, compute(1, plan::ActionKind::Forward, 0),
                           compute(1, plan::ActionKind::Backward, 0), update};
   return program;
 }
@@ -196,8 +198,8 @@ TEST(Wire, an_instruction_out_of_its_programs_extent_is_refused_with_its_place) 
     change(*message.mutable_instructions(2));
     return refusal(from_proto(message));
   };
-  EXPECT_EQ(refused([](auto& m) { m.set_kind(10); }),
-            "RankProgram.instructions[2]: kind: expected 0 to 9, found 10");
+  EXPECT_EQ(refused([](auto& m) { m.set_kind(11); }),
+            "RankProgram.instructions[2]: kind: expected 0 to 10, found 11");
   EXPECT_THAT(refused([](auto& m) { m.set_stage(2); }), HasSubstr("stage: expected -1 to 1, found 2"));
   EXPECT_THAT(refused([](auto& m) { m.set_action(-1); }), HasSubstr("action: expected 0 to 3, found -1"));
   EXPECT_THAT(refused([](auto& m) { m.set_microbatch(1); }),

@@ -28,7 +28,7 @@ struct Extent {
 };
 
 plan::Instruction decode(const v1::Instruction& message, const Extent& extent, Checks& checks) {
-  constexpr auto kLastKind = static_cast<int64_t>(plan::InstructionKind::OptimizerStep);
+  constexpr auto kLastKind = static_cast<int64_t>(plan::InstructionKind::ValidateStep);
   constexpr auto kLastAction = static_cast<int64_t>(plan::ActionKind::WeightGradient);
   constexpr auto kLastFlow = static_cast<int64_t>(plan::Flow::Gradient);
   plan::Instruction instruction;
@@ -64,6 +64,8 @@ plan::Link decode(const v1::Link& message, const Extent& extent, Checks& checks)
   link.receive_slots =
       static_cast<int32_t>(checks.range("receive_slots", message.receive_slots(), 0, kMostSlots));
   link.send_slots = static_cast<int32_t>(checks.range("send_slots", message.send_slots(), 0, kMostSlots));
+  link.provisional_messages = static_cast<int32_t>(
+      checks.range("provisional_messages", message.provisional_messages(), 0, link.messages));
   link.digest = message.digest();
   return link;
 }
@@ -104,6 +106,7 @@ v1::RankProgram to_proto(const plan::RankProgram& program) {
     added.set_messages(link.messages);
     added.set_receive_slots(link.receive_slots);
     added.set_send_slots(link.send_slots);
+    added.set_provisional_messages(link.provisional_messages);
     added.set_digest(link.digest);
   }
   message.mutable_instructions()->Reserve(static_cast<int>(program.instructions.size()));

@@ -5,6 +5,7 @@
 
 #include "plan/schedule/families.h"
 #include "plan/schedule/lowered.h"
+#include "plan/schedule/post_validation.h"
 #include "plan/verification/testing/random_programs.h"
 #include "plan/verification/verify.h"
 #include "tests/programs/checker.h"
@@ -71,6 +72,8 @@ TEST(Agreement, every_family_and_shape_is_valid_and_runs_as_it_is_lowered_for) {
           // One slot a link: whatever more it takes is what the program needs.
           expect_sound(*program, {1, 1});
           expect_sound(*program, {1, 1, Posting::InQueueOrder});
+          if (why_not_post_validated(*program).empty())
+            expect_sound(*program, {1, 1, Posting::Early, StepRule::PostValidated});
         }
       }
     }
@@ -86,6 +89,17 @@ TEST(Agreement, random_valid_programs_are_accepted_and_run) {
     const ComputeProgram program = judging::random_program(random);
     const Posting posting = draw(random, 2) == 0 ? Posting::Early : Posting::InQueueOrder;
     expect_sound(program, {1 + draw(random, 4), 1 + draw(random, 3), posting});
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(Agreement, random_programs_with_post_validated_steps_are_accepted_and_run) {
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Random random(seed);
+    const ComputeProgram program = judging::random_flat_program(random);
+    expect_sound(program,
+                 {1 + draw(random, 3), 1 + draw(random, 2), Posting::Early, StepRule::PostValidated});
     if (testing::Test::HasFatalFailure()) return;
   }
 }
@@ -121,11 +135,14 @@ void delay_progress(RankProgram& rank, Random& random) {
 
 TEST(Agreement, verifier_and_checker_agree_on_deadlocks_of_lowered_programs) {
   int valid = 0, deadlocks = 0, queued = 0;
-  for (uint64_t seed = 0; seed < 500; ++seed) {
+  for (uint64_t seed = 0; seed < 700; ++seed) {
     Random random(seed);
     const Posting posting = draw(random, 2) == 0 ? Posting::Early : Posting::InQueueOrder;
+    const int receive_slots = 1 + draw(random, 3), send_slots = 1 + draw(random, 2);
     LoweredProgram program =
-        *lower(judging::random_program(random), {1 + draw(random, 3), 1 + draw(random, 2), posting});
+        seed % 7 < 5 ? *lower(judging::random_program(random), {receive_slots, send_slots, posting})
+                     : *lower(judging::random_flat_program(random),
+                              {receive_slots, send_slots, Posting::Early, StepRule::PostValidated});
     for (RankProgram& rank : program.ranks) delay_progress(rank, random);
     const Verdict verdict = verify(program);
     const Checked checked = check(program);

@@ -41,6 +41,7 @@ class WholeCheck {
     const RankProgram& first = program_.ranks.front();
     if (first.stages < 1 || first.microbatches < 1 || first.updates < 1) return "shape";
     bool synchronous = true, double_buffered = true, stashed = true;
+    std::set<bool> validates;
     for (size_t rank = 0; rank < program_.ranks.size(); ++rank) {
       const RankProgram& p = program_.ranks[rank];
       const bool agrees = p.rank.value == static_cast<int>(rank) &&
@@ -50,11 +51,13 @@ class WholeCheck {
       if (!agrees) return "ranks of different programs";
       RankCheck check(p);
       if (const std::string why = check.run(); !why.empty()) return fmt::format("rank {}: {}", rank, why);
+      validates.insert(check.validation().has_value());
       synchronous = synchronous && check.follows_updates(false);
       double_buffered = double_buffered && check.follows_updates(true);
       stashed = stashed && check.follows_stash();
     }
     if (!synchronous && !double_buffered && !stashed) return "no staleness rule";
+    if (validates.size() != 1) return "some ranks validate and some do not";
     if (!has_every_forward_once()) return "not every forward once";
     return links_agree() ? "" : "links whose ends disagree";
   }
@@ -76,7 +79,7 @@ class WholeCheck {
 
   bool links_agree() const {
     std::map<Ends, std::vector<Tensor>> sent, posted;
-    std::map<Ends, std::set<std::tuple<int, int, int>>> told;  // messages and slots
+    std::map<Ends, std::set<std::tuple<int, int, int, int>>> told;  // messages, slots, provisional messages
     for (const RankProgram& rank : program_.ranks) {
       const int self = rank.rank.value;
       for (const Instruction& at : rank.instructions) {
@@ -86,7 +89,7 @@ class WholeCheck {
       for (const plan::Link& link : rank.links) {
         if (link.source == link.target) continue;
         told[{link.source.value, link.target.value}].emplace(link.messages, link.receive_slots,
-                                                             link.send_slots);
+                                                             link.send_slots, link.provisional_messages);
       }
     }
     for (const auto& [ends, of_link] : told) {
@@ -128,6 +131,10 @@ class WholeCheck {
             at.kind == InstructionKind::PostReceive || at.kind == InstructionKind::WaitReceive;
         const bool sends = at.kind == InstructionKind::Send || at.kind == InstructionKind::WaitSend;
         if (at.kind == InstructionKind::ReduceGradients) add_meeting(graph, at, self, node);
+        if (at.kind == InstructionKind::ValidateStep && rank.rank.value + 1 < rank.ranks) {
+          const auto next = RankCheck(program_.ranks[self + 1]).validation();
+          graph.add(first_node_[self + 1] + static_cast<size_t>(*next), node);
+        }
         if (!receives && !sends) continue;
         const Ends ends = receives ? Ends{at.peer.value, self} : Ends{self, at.peer.value};
         const size_t passing = passes_.at({ends, tensor_of(at)});

@@ -9,6 +9,7 @@
 
 #include "plan/schedule/families.h"
 #include "plan/schedule/lowered.h"
+#include "plan/schedule/post_validation.h"
 #include "plan/verification/testing/random_programs.h"
 #include "plan/verification/verify.h"
 #include "tests/programs/checker.h"
@@ -62,6 +63,8 @@ const std::vector<LoweredProgram>& lowered_programs_of_all_families() {
     for (const ComputeProgram& program : programs_of_all_families()) {
       for (const Posting posting : {Posting::Early, Posting::InQueueOrder})
         all.push_back(*lower(program, {2, 2, posting}));
+      if (why_not_post_validated(program).empty())
+        all.push_back(*lower(program, {2, 2, Posting::Early, StepRule::PostValidated}));
     }
     return all;
   }();
@@ -71,6 +74,10 @@ const std::vector<LoweredProgram>& lowered_programs_of_all_families() {
 LoweredProgram draw_lowered_program(Random& random) {
   const auto& all = lowered_programs_of_all_families();
   if (draw(random, 4) > 0) return all[draw(random, static_cast<int>(all.size()))];
+  if (draw(random, 2) == 0) {
+    return *lower(judging::random_flat_program(random),
+                  {1 + draw(random, 3), 1 + draw(random, 2), Posting::Early, StepRule::PostValidated});
+  }
   const Posting posting = draw(random, 2) == 0 ? Posting::Early : Posting::InQueueOrder;
   return *lower(judging::random_program(random), {1 + draw(random, 3), 1 + draw(random, 2), posting});
 }

@@ -60,7 +60,7 @@ void change_field(Instruction& at, const RankProgram& rank, Random& random) {
       at.peer = RankIndex(draw(random, rank.ranks + 2) - 1);
       return;
     case 4:
-      at.kind = static_cast<InstructionKind>(draw(random, 10));
+      at.kind = static_cast<InstructionKind>(draw(random, 11));
       return;
     case 5:
       at.flow = static_cast<plan::Flow>(draw(random, 2));
@@ -83,7 +83,8 @@ void change_pool(RankProgram& rank, Random& random) {
     return;
   }
   plan::Link& link = rank.links[draw(random, static_cast<int>(rank.links.size()))];
-  (draw(random, 2) == 0 ? link.receive_slots : link.send_slots) += by;
+  int32_t* const counts[] = {&link.receive_slots, &link.send_slots, &link.provisional_messages};
+  *counts[draw(random, 3)] += by;
 }
 
 }  // namespace
@@ -137,7 +138,7 @@ void mutate(LoweredProgram& program, Random& random) {
   if (list.empty()) return;
   const int size = static_cast<int>(list.size());
   const int at = draw(random, size);
-  switch (draw(random, 12)) {
+  switch (draw(random, 13)) {
     case 0:
       return std::swap(list[at], list[draw(random, size)]);
     case 1:
@@ -160,10 +161,25 @@ void mutate(LoweredProgram& program, Random& random) {
                   list, random);
     case 9:
       return change_pool(rank, random);
+    case 10:
+      return move(list, find_kind(list, {InstructionKind::ValidateStep}, random), list, random);
     default:
       change_field(list[at], rank, random);
   }
 }
+
+namespace {
+
+int sent_before_validation(const RankProgram& source, RankIndex target) {
+  int sent = 0;
+  for (const Instruction& at : source.instructions) {
+    if (at.kind == InstructionKind::ValidateStep) return sent;
+    sent += at.kind == InstructionKind::Send && at.peer == target ? 1 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
 
 void describe_links_again(LoweredProgram& program) {
   for (RankProgram& rank : program.ranks) {
@@ -177,6 +193,7 @@ void describe_links_again(LoweredProgram& program) {
                                 : at.kind == InstructionKind::PostReceive && at.peer == link.source;
         link.messages += passes ? 1 : 0;
       }
+      link.provisional_messages = sent_before_validation(program.ranks[link.source.value], link.target);
       link.digest = plan::transfer_digest(rank, link.source, link.target);
     }
   }

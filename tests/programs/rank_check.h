@@ -99,11 +99,20 @@ class RankCheck {
         {&RankCheck::leases_hold, "an activation slot"},
         {&RankCheck::transfer_slots_are_apart, "a transfer slot"},
         {&RankCheck::sums_and_steps_stand_right, "a reduction or step out of place"},
+        {&RankCheck::validation_stands_right, "a validation out of place"},
     };
     for (const auto& [rule, name] : rules) {
       if (!(this->*rule)()) return name;
     }
     return "";
+  }
+
+  // Position of its ValidateStep; nothing with a barrier.
+  std::optional<int> validation() const {
+    for (int i = 0; i < size(); ++i) {
+      if (list()[i].kind == InstructionKind::ValidateStep) return i;
+    }
+    return std::nullopt;
   }
 
   bool follows_updates(bool is_double_buffered) const {
@@ -140,8 +149,8 @@ class RankCheck {
 
   bool values_exist() {
     for (const Instruction& at : list()) {
-      if (at.kind > InstructionKind::OptimizerStep) return false;
-      if (at.kind == InstructionKind::OptimizerStep) continue;
+      if (at.kind > InstructionKind::ValidateStep) return false;
+      if (at.kind == InstructionKind::OptimizerStep || at.kind == InstructionKind::ValidateStep) continue;
       if (!owns(at.work.stage.value)) return false;
       if (at.kind == InstructionKind::ReduceGradients) continue;
       if (at.work.microbatch.value < 0 || at.work.microbatch.value >= total() || !is_valid_flow(at))
@@ -365,6 +374,36 @@ class RankCheck {
       if (ends && sums.at({work.stage.value, update}) < computation.end) return false;
     }
     return true;
+  }
+
+  // One, before every computation that adds to gradients, on the only rank of its only stage; and no message is
+  // expected before it that the links do not speak of.
+  bool validation_stands_right() {
+    const std::optional<int> place = validation();
+    std::map<std::pair<int, int>, int> before;  // link: messages
+    for (int i = 0; i < size(); ++i) {
+      const Instruction& at = list()[i];
+      if (at.kind == InstructionKind::ValidateStep && i != place) return false;
+      if (!place || i > *place) continue;
+      if (at.kind == InstructionKind::Send) ++before[{program_.rank.value, at.peer.value}];
+      if (at.kind == InstructionKind::PostReceive) ++before[{at.peer.value, program_.rank.value}];
+    }
+    for (const plan::Link& link : program_.links) {
+      const int seen = before[{link.source.value, link.target.value}];
+      const bool sends = link.source == program_.rank;
+      if (sends ? link.provisional_messages != seen : link.provisional_messages < seen) return false;
+      if (link.provisional_messages > (place ? link.messages : 0)) return false;
+    }
+    if (!place) return true;
+    const bool is_own =
+        program_.buffers.size() == 1 && program_.buffers[0].stage.value == program_.rank.value;
+    if (!is_own || program_.stages != program_.ranks || program_.updates != 1 || program_.forward_only)
+      return false;
+    const auto adds = [&](const Work& work) {
+      return work.kind != ActionKind::Forward || work.stage.value == program_.stages - 1;
+    };
+    return std::none_of(computations_.begin(), computations_.end(),
+                        [&](const auto& entry) { return adds(entry.first) && entry.second.start < *place; });
   }
 
   bool follows(const std::function<bool(const Computation&, int)>& rule) const {

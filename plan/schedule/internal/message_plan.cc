@@ -6,6 +6,7 @@
 
 #include "plan/schedule/internal/queue_order.h"
 #include "plan/schedule/internal/rehearsal.h"
+#include "plan/schedule/post_validation.h"
 
 namespace penstock::plan::internal {
 namespace {
@@ -85,6 +86,10 @@ StatusOr<MessagePlan> MessagePlan::make(const ComputeProgram& program, const Low
   PENSTOCK_RETURN_IF_ERROR(check_works(program));
   MessagePlan plan(program);
   PENSTOCK_RETURN_IF_ERROR(plan.number_messages(program));
+  if (options.step_rule == StepRule::PostValidated) {
+    plan.validation_points_ = validation_points(program);
+    plan.count_provisional_messages(program);
+  }
   plan.set_first_slots(program, options);
   plan.posting_ = options.posting;
   switch (options.posting) {
@@ -110,7 +115,7 @@ Status MessagePlan::number_messages(const ComputeProgram& program) {
     delivery = Delivery{-1, 0};
     if (target == rank) return ok_status();
     const auto [entry, is_new] = link_of.try_emplace({rank, target}, static_cast<int>(links_.size()));
-    if (is_new) links_.push_back(PlannedLink{rank, target, {}, 0, 0});
+    if (is_new) links_.push_back(PlannedLink{rank, target, {}, 0, 0, 0});
     auto& messages = links_[entry->second].messages;
     delivery = Delivery{entry->second, static_cast<int>(messages.size())};
     messages.push_back(*passage);
@@ -132,6 +137,20 @@ Status MessagePlan::number_messages(const ComputeProgram& program) {
   PENSTOCK_RETURN_IF_ERROR(for_each_work(program, require_producer));
   if (unread == 0) return ok_status();
   return internal_error("lowering a program that was not verified: {} tensors are never read", unread);
+}
+
+void MessagePlan::count_provisional_messages(const ComputeProgram& program) {
+  const auto count = [&](const Work& work) {
+    const auto passage = outgoing(work, program.stages());
+    if (!passage) return;
+    if (const int link = delivery(*passage).link; link >= 0) ++links_[link].provisional;
+  };
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    for (int action = 0; action < validation_points_[rank]; ++action) {
+      count(program.actions[rank][action].work);
+      if (program.actions[rank][action].overlapped) count(*program.actions[rank][action].overlapped);
+    }
+  }
 }
 
 void MessagePlan::set_first_slots(const ComputeProgram& program, const LoweringOptions& options) {

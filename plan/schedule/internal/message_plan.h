@@ -7,6 +7,7 @@
 // in queue order (queue_order.h), slots are what that order takes.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -22,6 +23,7 @@ struct PlannedLink {
   std::vector<Passage> messages;  // in order
   int receive_slots = 0;
   int send_slots = 0;
+  int provisional = 0;  // StepRule::PostValidated: messages that the source sends before its ValidateStep
 };
 
 struct QueuedReceive {
@@ -43,6 +45,10 @@ class MessagePlan {
   const std::vector<int>& links_into(RankIndex rank) const { return into_[rank.value]; }
   const std::vector<int>& links_out_of(RankIndex rank) const { return out_of_[rank.value]; }
   Posting posting() const { return posting_; }
+  // The action before which a rank's ValidateStep stands; nothing with a barrier.
+  std::optional<int> validation_point(RankIndex rank) const {
+    return validation_points_.empty() ? std::nullopt : std::optional(validation_points_[rank.value]);
+  }
   // Posting::InQueueOrder: the receives of a rank, in order.
   const std::vector<QueuedReceive>& queued_receives(RankIndex rank) const { return queues_[rank.value]; }
   Delivery delivery(const Passage& passage) const { return deliveries_[index(passage)]; }
@@ -55,9 +61,11 @@ class MessagePlan {
     return (flow * stages_ + passage.target.value) * microbatches_ + passage.microbatch.value;
   }
   Status number_messages(const ComputeProgram& program);
+  void count_provisional_messages(const ComputeProgram& program);
   void set_first_slots(const ComputeProgram& program, const LoweringOptions& options);
 
   Posting posting_ = Posting::Early;
+  std::vector<int> validation_points_;  // [rank], or empty
   size_t stages_;
   size_t microbatches_;
   std::vector<PlannedLink> links_;

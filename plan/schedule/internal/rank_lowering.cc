@@ -35,6 +35,7 @@ RankLowering::RankLowering(const ComputeProgram& program, const MessagePlan& pla
 }
 
 StatusOr<RankProgram> RankLowering::lower() && {
+  may_post_all_ = !plan_.validation_point(result_.rank).has_value();
   for (const auto& [link, end] : receive_ends_) post_free_slots(link);
   finish_updates();
   for (const Action& action : program_.actions[result_.rank.value]) {
@@ -47,6 +48,7 @@ StatusOr<RankProgram> RankLowering::lower() && {
 }
 
 Status RankLowering::emit_action(const Action& action) {
+  validate_at_its_place();
   post_queued_receives();
   for_each_half(action, [&](const Work& work) { wait_for_send_slot(work); });
   for_each_half(action, [&](const Work& work) { acquire(work); });
@@ -66,6 +68,13 @@ Status RankLowering::emit_action(const Action& action) {
   });
   finish_updates();
   return ok_status();
+}
+
+void RankLowering::validate_at_its_place() {
+  if (plan_.validation_point(result_.rank) != action_) return;
+  emit(InstructionKind::ValidateStep, {}, {});
+  may_post_all_ = true;
+  for (const auto& [link, end] : receive_ends_) post_free_slots(link);
 }
 
 void RankLowering::wait_for_send_slot(const Work& work) {
@@ -185,8 +194,8 @@ void RankLowering::post_free_slots(int link) {
   if (plan_.posting() != Posting::Early) return;
   const PlannedLink& planned = plan_.links()[link];
   const ReceiveEnd& end = receive_ends_[link];
-  while (end.posted < static_cast<int>(planned.messages.size()) && end.slots.held() < planned.receive_slots)
-    post_receive(link);
+  const int allowed = may_post_all_ ? static_cast<int>(planned.messages.size()) : planned.provisional;
+  while (end.posted < allowed && end.slots.held() < planned.receive_slots) post_receive(link);
 }
 
 void RankLowering::post_queued_receives() {
@@ -246,14 +255,15 @@ void RankLowering::describe_buffers_and_links() {
     const PlannedLink& planned = plan_.links()[link];
     TransferDigest digest;
     for (const Passage& passage : planned.messages) digest.add(passage);
+    if (plan_.validation_point(result_.rank)) digest.add_provisional(planned.provisional);
     result_.links.push_back({planned.source, planned.target, static_cast<int>(planned.messages.size()),
-                             planned.receive_slots, planned.send_slots, digest.value()});
+                             planned.receive_slots, planned.send_slots, digest.value(), planned.provisional});
   };
   for (const auto& [link, end] : receive_ends_) add(link);
   for (const auto& [link, end] : send_ends_) add(link);
   if (hand_offs_ > 0) {
     result_.links.push_back(
-        {result_.rank, result_.rank, hand_offs_, hand_off_slots_.used(), 0, hand_off_digest_.value()});
+        {result_.rank, result_.rank, hand_offs_, hand_off_slots_.used(), 0, hand_off_digest_.value(), 0});
   }
   std::sort(result_.links.begin(), result_.links.end(), [](const Link& a, const Link& b) {
     return std::pair(a.source, a.target) < std::pair(b.source, b.target);

@@ -11,7 +11,7 @@
 
 namespace penstock::plan::internal {
 
-// One action becomes, in this order: receives that the queue order puts before it, waits for the send slots that its outputs need, leases of its forwards,
+// One action becomes, in this order: the validation of the step before where it is its place, receives that the queue order puts before it, waits for the send slots that its outputs need, leases of its forwards,
 // waits for its inputs, the computation, its sends or hand-offs, the end of leases, receives into the slots
 // that it freed (unless they are queued), and the reductions and the optimizer step that it made possible.
 class RankLowering {
@@ -36,6 +36,7 @@ class RankLowering {
   };
 
   Status emit_action(const Action& action);
+  void validate_at_its_place();
   void wait_for_send_slot(const Work& work);
   void acquire(const Work& work);
   Status wait_for_input(const Work& work);
@@ -61,6 +62,7 @@ class RankLowering {
   RankProgram result_;
   UpdateProgress updates_;
   int action_ = 0;                                        // position of the one that is written
+  bool may_post_all_ = true;                              // false until ValidateStep, where there is one
   size_t queued_ = 0;                                     // receives that were posted in queue order
   std::vector<LowestFree> activation_slots_;              // [own stage]
   std::unordered_map<uint64_t, int> activation_slot_of_;  // leases held

@@ -54,16 +54,31 @@ class Rehearsal {
   }
 
  private:
-  int posted(int link) const {
-    const int messages = static_cast<int>(links_[link].messages.size());
-    return std::min(messages, consumed_[link] + links_[link].receive_slots);
+  // A rank that has come to its validation point has passed it: what it waits for there is also what the action
+  // behind it waits for, a gradient that the next rank makes after its own.
+  bool has_validated(RankIndex rank) const {
+    const auto point = plan_.validation_point(rank);
+    return !point || static_cast<int>(ranks_[rank.value].next) >= *point;
   }
+
+  // Messages that the target may post by now, however many slots it has.
+  int allowed(int link) const {
+    const PlannedLink& planned = links_[link];
+    return has_validated(planned.target) ? static_cast<int>(planned.messages.size()) : planned.provisional;
+  }
+
+  int posted(int link) const { return std::min(allowed(link), consumed_[link] + links_[link].receive_slots); }
 
   void wake(RankIndex rank, int link, Wait wait) {
     RankState& state = ranks_[rank.value];
     if (state.wait != wait || state.link != link) return;
     state.wait = Wait::Nothing;
     ready_.push_back(rank.value);
+  }
+
+  void wake_all_into(int rank) {
+    for (const int link : plan_.links_into(RankIndex(rank)))
+      wake(links_[link].source, link, Wait::PostedReceive);
   }
 
   bool block(int rank, Wait wait, int link, int message) {
@@ -95,6 +110,7 @@ class Rehearsal {
     finish(rank, action.work);
     if (action.overlapped) finish(rank, *action.overlapped);
     ++state.next;
+    if (plan_.validation_point(RankIndex(rank)) == static_cast<int>(state.next)) wake_all_into(rank);
     while (state.updates.take_finished_update()) state.flushing = true;
     return true;
   }
@@ -176,7 +192,7 @@ class Rehearsal {
     do {
       const RankState& state = ranks_[rank];
       circle += fmt::format("rank {} waits for ", rank);
-      const bool for_post = state.wait == Wait::PostedReceive;
+      const bool for_post = state.wait == Wait::PostedReceive && state.message < allowed(state.link);
       if (for_post && (narrowest < 0 || links_[state.link].receive_slots < links_[narrowest].receive_slots)) {
         narrowest = state.link;
         message = state.message;

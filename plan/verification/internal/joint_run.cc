@@ -73,8 +73,14 @@ bool JointRun::is_shared(const Instruction& instruction) const {
          holders_.contains(instruction.work.stage.value);
 }
 
+// A rank past the last one has nothing to tell.
+bool JointRun::has_validated(int rank) const {
+  return rank == static_cast<int>(ranks_.size()) || ranks_[rank].has_validated;
+}
+
 bool JointRun::may_run(int rank) {
   const Instruction& instruction = current(rank);
+  if (instruction.kind == InstructionKind::ValidateStep) return has_validated(rank + 1);
   if (instruction.kind == InstructionKind::WaitReceive) {
     const LinkRun& run = link_from(rank, instruction.peer);
     const int there = sends_ == Sends::InOrderQueue ? run.passed : run.sent;
@@ -104,6 +110,9 @@ void JointRun::execute(int rank) {
     run.posted_in_slot[instruction.slot] = run.posted++;
     if (sends_ == Sends::Rendezvous) ready_.push_back(instruction.peer.value);
     if (sends_ == Sends::InOrderQueue) enqueue(rank, run);
+  } else if (instruction.kind == InstructionKind::ValidateStep) {
+    ranks_[rank].has_validated = true;
+    if (rank > 0) ready_.push_back(rank - 1);
   } else if (is_shared(instruction)) {
     for (const int other : holders_.at(instruction.work.stage.value)) ready_.push_back(other);
   }
@@ -138,6 +147,7 @@ void JointRun::pass_heads(int rank) {
 int JointRun::rank_that_blocks(int rank) {
   if (ranks_[rank].next == instructions_of(rank).size()) return -1;
   const Instruction& instruction = current(rank);
+  if (instruction.kind == InstructionKind::ValidateStep) return rank + 1;
   if (is_shared(instruction)) {
     const auto& arrived = meetings_[{instruction.work.stage.value, instruction.update}];
     for (const int holder : holders_.at(instruction.work.stage.value)) {

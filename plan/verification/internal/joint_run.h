@@ -39,6 +39,7 @@ class JointRun {
     std::vector<std::pair<int, int>> outgoing;  // peer, link; ascending
     std::vector<std::pair<int, int>> incoming;
     std::deque<int> queue;
+    bool has_validated = false;
   };
 
   const std::vector<Instruction>& instructions_of(int rank) const {
@@ -48,6 +49,7 @@ class JointRun {
   LinkRun& link_to(int rank, RankIndex peer);
   LinkRun& link_from(int rank, RankIndex peer);
   bool is_shared(const Instruction& instruction) const;
+  bool has_validated(int rank) const;
   bool may_run(int rank);
   void execute(int rank);
   void enqueue(int rank, const LinkRun& link);

@@ -97,6 +97,9 @@ bool RankChecker::links_are_valid() {
     const bool has_slots = link.receive_slots >= 1 && link.receive_slots <= link.messages &&
                            link.send_slots >= 0 && link.send_slots <= link.messages &&
                            (link.send_slots == 0) == is_local;
+    if (link.provisional_messages < 0 || link.provisional_messages > link.messages ||
+        (is_local && link.provisional_messages > 0))
+      return refuse("expected at most all messages to be provisional, and no hand-off");
     if (!has_slots) return refuse("expected 1 slot per message at most, and send slots unless it is local");
     const bool arrives = link.target == program_.rank;
     End& end = is_local ? hand_offs_ : arrives ? incoming_[link.source.value] : outgoing_[link.target.value];
@@ -142,6 +145,9 @@ void RankChecker::execute() {
       case InstructionKind::OptimizerStep:
         step();
         continue;
+      case InstructionKind::ValidateStep:
+        validate();
+        continue;
     }
     violate("shape", "no instruction of kind {} exists", static_cast<int>(kind));
   }
@@ -169,7 +175,10 @@ void RankChecker::check_end() {
   check_cells_at_end();
   const auto check_link = [&](const End& end) {
     if (end.link == nullptr || !report_.is_empty()) return;
-    const uint64_t digest = end.digest.value();
+    TransferDigest digest_of_link = end.digest;
+    if (facts_.is_post_validated && end.link->source != end.link->target)
+      digest_of_link.add_provisional(end.link->provisional_messages);
+    const uint64_t digest = digest_of_link.value();
     if (end.passed == end.link->messages && digest == end.link->digest) return;
     report_.add("transfers", Place{program_.rank, -1, ""},
                 "link {} to {} says {} messages with digest {:x}, the instructions make {} with digest {:x}",
@@ -179,6 +188,7 @@ void RankChecker::check_end() {
   for (const auto& [peer, end] : incoming_) check_link(end);
   check_link(hand_offs_);
   for (const auto& [peer, end] : outgoing_) check_link(end);
+  if (!facts_.is_post_validated) check_provisional_messages();
   if (unwaited_sends_ > 0) violate_unwaited_sends();
   if (program_.forward_only || steps_ == program_.updates) return;
   report_.add("numerics", Place{program_.rank, -1, ""}, "expected {} optimizer steps, found {}",

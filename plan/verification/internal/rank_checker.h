@@ -18,7 +18,8 @@ namespace penstock::plan::internal {
 
 // What a checked rank's program says about the whole; meaningful when the report stayed empty.
 struct RankFacts {
-  std::vector<int> high_water;       // per own stage: leases held at once
+  std::vector<int> high_water;  // per own stage: leases held at once
+  bool is_post_validated = false;
   bool accumulates_in_order = true;  // every own stage's gradients, and the head's, in microbatch order
   // Which of the staleness rules the versions of its computations follow; at least one.
   bool is_synchronous = true;
@@ -99,6 +100,8 @@ class RankChecker {
   void wait_send();
   void reduce();
   void step();
+  void validate();
+  void check_provisional_messages();
   void violate_unwaited_sends();
   void check_end();
   void check_cells_at_end();
@@ -129,6 +132,7 @@ class RankChecker {
   size_t position_ = 0;
   int steps_ = 0;
   int unwaited_sends_ = 0;
+  bool computed_gradients_ = false;  // a backward, or the head's forward
 };
 
 }  // namespace penstock::plan::internal

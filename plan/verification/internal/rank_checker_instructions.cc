@@ -145,9 +145,10 @@ void RankChecker::note_computation(Cell& cell) {
     if (position < 0 || position >= group_.start) violate("order", "expected its {} before", what);
   };
   OwnStage& stage = *own_stage();
+  const bool is_loss = work.stage.value == program_.stages - 1;
+  computed_gradients_ = computed_gradients_ || is_loss || work.kind != ActionKind::Forward;
   if (work.kind == ActionKind::Forward) {
     claim(cell.forward);
-    const bool is_loss = work.stage.value == program_.stages - 1;
     if (is_loss && work.microbatch.value <= stage.last_forward) facts_.accumulates_in_order = false;
     stage.last_forward = work.microbatch.value;
     if (!program_.forward_only) ++stage.open[update_of(work.microbatch)];
@@ -260,6 +261,38 @@ void RankChecker::step() {
   }
   ++steps_;
   if (steps_ == program_.updates && unwaited_sends_ > 0) violate_unwaited_sends();
+}
+
+// What of the rule one rank can see; who waits for whom is a matter of all ranks.
+void RankChecker::validate() {
+  const bool is_in_order = program_.updates == 1 && !program_.forward_only && own_.size() == 1 &&
+                           program_.stages == program_.ranks && own_.begin()->first == program_.rank.value;
+  if (!is_in_order) {
+    return violate("shape", "expected one update and one stage a rank, stage {} here", program_.rank.value);
+  }
+  if (facts_.is_post_validated) return violate("numerics", "the step before is validated twice");
+  facts_.is_post_validated = true;
+  if (computed_gradients_ || steps_ > 0) {
+    violate("numerics", "stands behind computations that add to the gradients of the step before");
+  }
+  check_provisional_messages();
+}
+
+// Called at ValidateStep, or at the end of a program without it, which has no such messages.
+void RankChecker::check_provisional_messages() {
+  const auto check = [&](const End& end, int least, int most) {
+    const int told = end.link->provisional_messages;
+    if (told >= least && told <= most) return;
+    violate("transfers", "link {} to {} says {} provisional messages, expected {}{}", end.link->source.value,
+            end.link->target.value, told, least == most ? "" : "at least ", least);
+  };
+  const bool validates = facts_.is_post_validated;
+  for (const auto& [peer, end] : outgoing_) {
+    const int sent = validates ? end.passed : 0;
+    check(end, sent, sent);
+  }
+  for (const auto& [peer, end] : incoming_)
+    check(end, validates ? end.passed : 0, validates ? end.link->messages : 0);
 }
 
 void RankChecker::violate_unwaited_sends() {

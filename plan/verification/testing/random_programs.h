@@ -134,4 +134,16 @@ inline ComputeProgram random_program(Random& random) {
   return ProgramDrawer(std::move(shape), random, split_percent, pair_percent).draw_program();
 }
 
+// One update of synchronous weights, stage r on rank r: what steps without a barrier are for.
+inline ComputeProgram random_flat_program(Random& random) {
+  ComputeProgram shape;
+  shape.schedule = "file:random";
+  shape.ranks = 1 + draw(random, 5);
+  shape.microbatches = 1 + draw(random, 8);
+  shape.placement = loop_placement(shape.ranks, 1);
+  const int split_percent = 50 * draw(random, 3);
+  const int pair_percent = 40 * draw(random, 2);
+  return ProgramDrawer(std::move(shape), random, split_percent, pair_percent).draw_program();
+}
+
 }  // namespace penstock::plan::judging
