@@ -33,9 +33,10 @@ struct AdamWStep {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0;    // decoupled; 0 for parameters that are not decayed
-  double gradient_scale = 1;  // clipping coefficient
-  int64_t step = 1;           // counted from 1, for bias correction
+  double weight_decay = 0;      // decoupled; 0 for parameters that are not decayed
+  double gradient_scale = 1;    // clipping coefficient
+  int64_t step = 1;             // counted from 1, for bias correction
+  bool keeps_gradient = false;  // else it becomes zero
 };
 
 // The target of a token that does not count.
@@ -150,8 +151,8 @@ class Operators {
 
   // Sum of squares in float64, in a fixed order that depends on the element count alone.
   virtual double sum_of_squares(TensorView x) = 0;
-  // One AdamW update with decoupled decay, all f32 of one shape. The gradient becomes zero; rows of a packed weight
-  // are renewed.
+  // One AdamW update with decoupled decay, all f32 of one shape. The gradient becomes zero, unless the step keeps it;
+  // rows of a packed weight are renewed.
   virtual void adamw(TensorView parameter, TensorView gradient, TensorView first_moment,
                      TensorView second_moment, const AdamWStep& step, const PackedRows& packed = {}) = 0;
   virtual void fill(TensorView x, float value) = 0;

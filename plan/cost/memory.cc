@@ -155,13 +155,14 @@ std::string described(const MemoryPrediction& prediction) {
 }  // namespace
 
 int64_t MemoryPrediction::total() const {
-  return sum({parameters, packed, weight_versions, gradients, optimizer, activations, boundary});
+  return sum({parameters, packed, weight_versions, gradients, optimizer, rollback, activations, boundary});
 }
 
 std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
   std::vector<std::pair<std::string, int64_t>> kinds = {
       {"parameters", parameters}, {"packed", packed},           {"gradients", gradients},
       {"optimizer", optimizer},   {"activations", activations}, {"boundary", boundary}};
+  if (rollback > 0) kinds.insert(kinds.begin() + 4, {"rollback", rollback});
   if (weight_versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", weight_versions});
   return kinds;
 }
@@ -201,6 +202,9 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
   prediction.weight_versions = older_versions_bytes(job, owned, program);
   prediction.gradients = plus(owned_once, tied);
   prediction.optimizer = times(owned_once, kMomentsOfAdamW);
+  const bool steps_provisionally =
+      job.parallel.optimizer_step == "post-validated" && program.rank.value + 1 < program.ranks;
+  if (steps_provisionally) prediction.rollback = plus(owned_once, prediction.optimizer);
   for (const Link& link : program.links) {
     const int64_t slots = std::max<int64_t>(slots_here(link, program.rank), 0);
     prediction.boundary = plus(prediction.boundary, times(boundary_slot_bytes(job), slots));

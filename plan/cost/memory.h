@@ -12,6 +12,8 @@
 //                (plan/schedule/weight_versions.h); masters, gradients and moments exist once
 //   gradients    the parameters' bytes again: weight gradients accumulate in FP32 (numerics contract)
 //   optimizer    twice the same: AdamW's first and second moments
+//   rollback     with post-validated steps, parameters and optimizer once more on every rank but the last: what a
+//                provisional step overwrites
 //                A tied matrix is the embedding's; a rank with the head has a second gradient of it, and without
 //                the embedding a copy of the matrix too
 //   activations  sum over stages of slots x slot: slots = H_s of the lowered program, slot = what the stage's
@@ -49,11 +51,12 @@ struct MemoryPrediction {
   int64_t weight_versions = 0;
   int64_t gradients = 0;
   int64_t optimizer = 0;
+  int64_t rollback = 0;
   int64_t activations = 0;
   int64_t boundary = 0;
 
   int64_t total() const;
-  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions where there are any.
+  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions and rollback where there are any.
   std::vector<std::pair<std::string, int64_t>> by_kind() const;
 };
 

@@ -166,6 +166,21 @@ TEST(PredictMemory, older_weight_versions_are_held_as_often_as_the_schedule_read
   EXPECT_THAT(versions("1f1b", 4), ElementsAre(0, 0, 0));
 }
 
+TEST(PredictMemory, a_step_that_may_be_taken_back_is_held_once_more_on_every_rank_but_the_last) {
+  JobSpec spec = job();
+  const LoweredProgram lowered = program();
+  const auto predicted = [&](int rank) {
+    return *predict_memory(spec, spec.parallel.split, lowered.ranks[rank]);
+  };
+  EXPECT_EQ(predicted(0).rollback, 0);
+  const int64_t without = predicted(0).total();
+  spec.parallel.optimizer_step = "post-validated";
+  EXPECT_EQ(predicted(0).rollback, 3 * predicted(0).parameters);  // weights and both moments
+  EXPECT_EQ(predicted(0).total(), without + predicted(0).rollback);
+  EXPECT_EQ(predicted(0).by_kind()[4], std::pair(std::string("rollback"), predicted(0).rollback));
+  EXPECT_EQ(predicted(1).rollback, 0);
+}
+
 TEST(PredictMemory, a_program_with_a_stage_that_the_split_lacks_is_refused) {
   const JobSpec spec = job();
   RankProgram foreign = program().ranks[1];

@@ -69,6 +69,8 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double clip_grad_norm = 1.0;  // 0: no clipping
+  // When the gradient norm is not finite: fail (the run has diverged), or skip (that step changes nothing).
+  std::string nonfinite = "fail";
   // Parameters without weight decay, by name, * for any characters.
   std::vector<std::string> no_decay = {"*norm.weight"};
 };
@@ -123,6 +125,7 @@ struct ParallelSpec {
   int pipeline = 1;         // P
   int stages_per_rank = 1;  // V
   std::string schedule = "1f1b";
+  std::string optimizer_step = "barrier";  // or post-validated: plan/schedule/post_validation.h
   ScheduleOptions schedule_options;
   // Of pipedream and pipedream-2bw: updates between two drains of the pipeline, which one program spans. 0: every update
   // drains it.

@@ -326,7 +326,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"mode: two-sided", "min_ctas: 1",
                 "line 33: parallel.p2p.min_ctas: not built yet; expected no such key, found 1"},
         Refusal{"optimizer_step: barrier", "optimizer_step: overlapped",
-                "line 34: parallel.optimizer_step: not built yet; expected barrier, found overlapped"},
+                "line 34: parallel.optimizer_step: not built yet; expected one of barrier, post-validated, found "
+                "overlapped"},
         Refusal{
             "schedule: interleaved-1f1b", "schedule: gpipe-lifo",
             "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "

@@ -65,6 +65,12 @@ Status BoundarySlots::free_sent(int slot) {
   return ok_status();
 }
 
+void BoundarySlots::free_all() {
+  for (int slot = 0; slot < capacity(); ++slot) {
+    if (slots_[slot].state != BoundaryState::Free) free(slot);
+  }
+}
+
 void* BoundarySlots::data(int slot) const {
   PENSTOCK_CHECK(slot >= 0 && slot < capacity(), "{}: slot {} of {}", name_, slot, capacity());
   return static_cast<char*>(slab_.data) + slot * slot_bytes_;

@@ -34,6 +34,7 @@ class BoundarySlots {
   Status send(int slot);                              // Full -> Sending
   Status free_read(int slot);                         // Full -> Free
   Status free_sent(int slot);                         // Sending -> Free
+  void free_all();                                    // from any state; no transfer of a slot is under way
 
   void* data(int slot) const;
   int capacity() const { return static_cast<int>(slots_.size()); }

@@ -45,6 +45,17 @@ TEST_F(BoundarySlotsTest, overwriting_what_is_still_on_its_way_is_an_error) {
   EXPECT_FALSE(slots_.free_read(0).ok());
 }
 
+TEST_F(BoundarySlotsTest, slots_in_any_state_are_free_after_all_were_freed) {
+  ASSERT_TRUE(slots_.fill(0, MicrobatchIndex(3)).ok());
+  ASSERT_TRUE(slots_.fill(1, MicrobatchIndex(4)).ok());
+  ASSERT_TRUE(slots_.filled(1).ok());
+  ASSERT_TRUE(slots_.send(1).ok());
+  EXPECT_FALSE(slots_.all_free());
+  slots_.free_all();
+  EXPECT_TRUE(slots_.all_free());
+  EXPECT_TRUE(slots_.fill(1, MicrobatchIndex(5)).ok());
+}
+
 TEST_F(BoundarySlotsTest, slot_outside_the_link_is_refused) {
   EXPECT_FALSE(slots_.fill(2, MicrobatchIndex(0)).ok());
   EXPECT_FALSE(slots_.fill(-1, MicrobatchIndex(0)).ok());

@@ -98,6 +98,8 @@ StatusOr<plan::JobSpec> check_assignment(const Assignment& assignment) {
   if (program.forward_only) return invalid_argument("assignment: a forward-only program does not train");
   PENSTOCK_RETURN_IF_ERROR(
       expect_equal("updates of the program", std::max(1, job.parallel.flush_every), program.updates));
+  const char* const step = plan::is_post_validated(program) ? "post-validated" : "barrier";
+  PENSTOCK_RETURN_IF_ERROR(expect_equal("optimizer_step", job.parallel.optimizer_step, std::string(step)));
   const int64_t steps = job.train.steps - assignment.first_step;
   if (assignment.first_step < 0 || steps < 0 || steps % program.updates != 0) {
     return invalid_argument("assignment: steps {} to {} with a program of {} updates", assignment.first_step,

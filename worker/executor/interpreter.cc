@@ -19,17 +19,23 @@ Interpreter::Interpreter(InterpreterParts parts, ResolvedProgram resolved)
     : parts_(std::move(parts)),
       leases_(resolved.leases),
       transfers_(resolved.transfers),
-      program_(std::move(resolved.instructions)) {}
+      program_(std::move(resolved.instructions)),
+      unposted_(std::move(resolved.unposted)) {}
 
 Status Interpreter::run(StepIndex first) {
   first_ = first;
   PENSTOCK_RETURN_IF_ERROR(begin_step(first));
-  for (const ResolvedInstruction& instruction : program_) {
+  PENSTOCK_RETURN_IF_ERROR(execute_all(program_));
+  return check_nothing_is_held();
+}
+
+Status Interpreter::execute_all(std::span<const ResolvedInstruction> instructions) {
+  for (const ResolvedInstruction& instruction : instructions) {
     const Status status = execute(instruction);
     if (!status.ok()) [[unlikely]]
       return explain(status, instruction);
   }
-  return check_nothing_is_held();
+  return ok_status();
 }
 
 Status Interpreter::begin_step(StepIndex step) {
@@ -69,8 +75,19 @@ Status Interpreter::execute(const ResolvedInstruction& instruction) {
       const bool last = source.update + 1 == parts_.program.updates;
       return last ? ok_status() : begin_step(StepIndex(step_.value + 1));
     }
+    case InstructionKind::ValidateStep:
+      return validate(instruction);
   }
   return internal_error("instruction kind {}", static_cast<int>(source.kind));
+}
+
+Status Interpreter::validate(const ResolvedInstruction& instruction) {
+  PENSTOCK_ASSIGN_OR_RETURN(const bool stands, parts_.actions.validate_step(step_));
+  if (stands) return ok_status();
+  PENSTOCK_RETURN_IF_ERROR(undo_warm_up({leases_, transfers_, parts_.links, parts_.endpoint}, unposted_));
+  parts_.recorder.forget_actions();
+  PENSTOCK_RETURN_IF_ERROR(begin_step(step_));
+  return execute_all(std::span(program_).first(static_cast<size_t>(&instruction - program_.data())));
 }
 
 Status Interpreter::compute(const ResolvedInstruction& instruction) {

@@ -1,7 +1,8 @@
 // Runs a rank's lowered program, and knows nothing else: no schedule by name, no model, no transport by kind.
 //
 // Everything that an instruction touches is found at construction: stages, leases, slots, transfer ids. A
-// step allocates nothing here.
+// step allocates nothing here. Where ValidateStep finds that the step before was taken anew, the program begins again
+// from its start, once (warm_up_undo.h).
 //
 // Errors: whatever failed, with the instruction (stage, action, microbatch, peer) and its place in front; step()
 // tells the step. Afterwards the interpreter cannot be used again. Thread: one, the rank's own; it sleeps while it
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -36,6 +38,11 @@ class StepActions {
   virtual Status reduce_gradients(StepIndex step, StageIndex stage) = 0;
   // Updates the rank's parameters; ends the step.
   virtual Status optimizer_step(StepIndex step) = 0;
+  // Inside `step`: whether the step before stands as it was taken. False: it has been taken anew, and what was
+  // computed with its weights counts for nothing. Only of programs whose steps are post-validated.
+  virtual StatusOr<bool> validate_step(StepIndex step) {
+    return internal_error("step {}: its program validates the step before, and nobody can", step.value);
+  }
 };
 
 // Everything outlives the interpreter.
@@ -68,6 +75,8 @@ class Interpreter {
  private:
   Interpreter(InterpreterParts parts, ResolvedProgram resolved);
   Status begin_step(StepIndex step);
+  Status execute_all(std::span<const ResolvedInstruction> instructions);
+  Status validate(const ResolvedInstruction& instruction);
   Status execute(const ResolvedInstruction& instruction);
   Status compute(const ResolvedInstruction& instruction);
   static Status call_stage(Stage& stage, plan::ActionKind kind, const StageCall& call);
@@ -86,6 +95,7 @@ class Interpreter {
   std::vector<ActivationLease> leases_;
   std::vector<TransferId> transfers_;
   std::vector<ResolvedInstruction> program_;
+  std::vector<UnpostedMessages> unposted_;
 };
 
 }  // namespace penstock::worker

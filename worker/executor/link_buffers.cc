@@ -59,6 +59,10 @@ StatusOr<BoundarySlots*> LinkBuffers::find(RankIndex source, RankIndex target) {
   return not_found("the program uses link {}>{} and does not declare it", source.value, target.value);
 }
 
+void LinkBuffers::free_all() {
+  for (Entry& entry : links_) entry.slots.free_all();
+}
+
 bool LinkBuffers::all_free() const {
   return std::all_of(links_.begin(), links_.end(), [](const Entry& entry) { return entry.slots.all_free(); });
 }

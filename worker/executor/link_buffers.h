@@ -31,6 +31,8 @@ class LinkBuffers {
   // source, the hand-off slots where it is both. NotFound names the link.
   StatusOr<BoundarySlots*> find(RankIndex source, RankIndex target);
 
+  // Frees every slot of every link, whatever is in it; no transfer is under way.
+  void free_all();
   // Whether every slot of every link is free.
   bool all_free() const;
   // Memory account.

@@ -2,7 +2,8 @@
 // weights between the steps, and what is said of it all. The session has the program, the links and the reports.
 //
 // Order of calls: connect() once, then for every step the interpreter's computations, reduce_gradients(), one
-// optimizer_step(), describe_step() and after_step(); at the end, when no message is under way, finish().
+// optimizer_step(), describe_step() and after_step(), and validate_step() in the next one where is_provisional(); at the
+// end, when no message is under way, finish().
 // Errors say what failed; the session adds rank and step. Thread: the interpreter's.
 #pragma once
 
@@ -37,6 +38,11 @@ struct EngineConnection {
   StepRecorder& recorder;  // takes the times of what the engine does between the steps
 };
 
+struct StepVerdict {
+  double gradient_norm = 0;
+  bool stands = true;  // else it has been taken anew, and what was computed with its weights counts for nothing
+};
+
 class RankEngine {
  public:
   virtual ~RankEngine() = default;
@@ -60,6 +66,11 @@ class RankEngine {
   virtual Status reduce_gradients(StepIndex step, StageIndex stage) = 0;
   // Updates the rank's parameters.
   virtual Status optimizer_step(StepIndex step) = 0;
+  // Whether the last step may still have to be taken anew, its norm not being known: validate_step() then follows in
+  // the next step. Never where after_step() has something to do, nor after the job's last step.
+  virtual bool is_provisional() const { return false; }
+  // Ends that. Where the step does not stand, the weights are those of the step that was taken instead.
+  virtual StatusOr<StepVerdict> validate_step() { return internal_error("no step waits to be validated"); }
   // Writes what the step gave into `report`: the loss on the rank that has it, the gradient norm.
   virtual void describe_step(StepReport& report) const = 0;
   // What stands between two steps, every slot being free: validation. The report is that of `step`.

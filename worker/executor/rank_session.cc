@@ -123,7 +123,15 @@ Status RankSession::report_step(StepIndex step) {
   }
   PENSTOCK_RETURN_IF_ERROR(engine_->after_step(step, report_));
   recorder_->begin(environment_.clock.now(), engine_->cpu_time());  // what stood between the steps is in none
-  return environment_.report(report_frame_);
+  return engine_->is_provisional() ? ok_status() : environment_.report(report_frame_);
+}
+
+StatusOr<bool> RankSession::validate_step(StepIndex) {
+  if (!engine_->is_provisional()) return true;  // the first step, and those behind a step that was waited for
+  PENSTOCK_ASSIGN_OR_RETURN(const StepVerdict verdict, engine_->validate_step());
+  report_.gradient_norm = verdict.gradient_norm;
+  PENSTOCK_RETURN_IF_ERROR(environment_.report(report_frame_));
+  return verdict.stands;
 }
 
 // All of these are allocated before the first step and kept to the end: the peak is what is held.

@@ -1,7 +1,8 @@
 // One rank of one attempt, from its assignment to its end.
 //
 //     prepare   check the assignment, make the engine, connect, compare with the peers; then RankReady
-//     train     steps first_step .. steps - 1, a StepReport each, with the validation loss where a pass followed
+//     train     steps first_step .. steps - 1, a StepReport each, with the validation loss where a pass followed; where
+//               steps are post-validated the report leaves when the step has been validated, in the next one
 //     finish    drain with the peers, write what the job leaves behind, then RankFinished with the digests of its
 //               parameters
 //
@@ -57,6 +58,7 @@ class RankSession final : public StepActions {
   Status begin_step(StepIndex) override { return ok_status(); }
   Status reduce_gradients(StepIndex step, StageIndex stage) override;
   Status optimizer_step(StepIndex step) override;
+  StatusOr<bool> validate_step(StepIndex step) override;
   Status report_step(StepIndex step);
 
   ExecutorAssignment executor_assignment_;

@@ -34,6 +34,7 @@ class Resolver {
     }
     result_.leases = static_cast<int>(lease_indices_.size());
     result_.transfers = static_cast<int>(transfer_indices_.size());
+    PENSTOCK_ASSIGN_OR_RETURN(result_.unposted, unposted_messages(program_, links_));
     return std::move(result_);
   }
 
@@ -57,6 +58,8 @@ class Resolver {
         return ok_status();
       case InstructionKind::OptimizerStep:
         ++steps_;
+        return ok_status();
+      case InstructionKind::ValidateStep:
         return ok_status();
     }
     return internal_error("kind {}", static_cast<int>(instruction.kind));

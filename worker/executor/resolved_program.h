@@ -10,6 +10,7 @@
 #include "worker/buffers/activation_pool.h"
 #include "worker/buffers/boundary_slots.h"
 #include "worker/executor/link_buffers.h"
+#include "worker/executor/warm_up_undo.h"
 #include "worker/model/stage.h"
 
 namespace penstock::worker {
@@ -38,6 +39,7 @@ struct ResolvedProgram {
   std::vector<ResolvedInstruction> instructions;
   int leases = 0;
   int transfers = 0;
+  std::vector<UnpostedMessages> unposted;  // before ValidateStep, where there is one
 };
 
 // `stages` and `pools` are in the order of program.buffers. Internal names the instruction and what it lacks.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/log.h"
 #include "kernels/ops/operators.h"
 #include "plan/spec/parameters.h"
 #include "worker/checkpoint/weights.h"
@@ -35,6 +36,10 @@ Status TrainingEngine::allocate() {
   StatusOr<std::unique_ptr<RankModel>> model = RankModel::create(job_, assignment_.program);
   if (!model.ok()) return on_host(model.status());
   model_ = *std::move(model);
+  const plan::RankProgram& program = assignment_.program;
+  if (plan::is_post_validated(program) && program.rank.value + 1 < program.ranks) {
+    PENSTOCK_RETURN_IF_ERROR(model_->optimizer().allocate_rollback());
+  }
   if (!assignment_.validation) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(validation_, ValidationRun::create(job_, *assignment_.validation, *model_));
   return ok_status();
@@ -51,6 +56,9 @@ std::vector<MemoryKind> TrainingEngine::memory() const {
                                    {"optimizer", model_->optimizer_bytes()},
                                    {"activations", model_->activation_bytes()},
                                    {"boundary", validation_ ? validation_->boundary_bytes() : 0}};
+  if (const int64_t rollback = model_->optimizer().rollback_bytes(); rollback > 0) {
+    kinds.insert(kinds.begin() + 4, {"rollback", rollback});
+  }
   const int64_t versions = model_->weight_version_bytes();
   if (versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", versions});
   return kinds;
@@ -67,8 +75,14 @@ Status TrainingEngine::connect(const EngineConnection& connection) {
   if (validation_) PENSTOCK_RETURN_IF_ERROR(compare_link_digests(endpoint, *assignment_.validation));
   PENSTOCK_RETURN_IF_ERROR(compare_data(endpoint, assignment_.rank, ranks, model_->data()));
   const auto parameters = static_cast<int64_t>(plan::model_parameters(job_.model).size());
-  PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(endpoint, assignment_.rank, ranks,
-                                                      model_->parameters().parameters(), parameters));
+  const std::span<const Parameter> mine = model_->parameters().parameters();
+  if (plan::is_post_validated(assignment_.program)) {
+    PENSTOCK_ASSIGN_OR_RETURN(post_validated_,
+                              PostValidatedStep::create({assignment_.rank, ranks, parameters}, mine,
+                                                        model_->optimizer(), endpoint, connection.clock));
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(endpoint, assignment_.rank, ranks, mine, parameters));
+  }
   PENSTOCK_RETURN_IF_ERROR(meet_tied_peer(endpoint));
   return validation_ ? validation_->connect(endpoint, connection.clock) : ok_status();
 }
@@ -90,6 +104,18 @@ Status TrainingEngine::optimizer_step(StepIndex step) {
   const Clock& clock = connection_->clock;
   const TimePoint begin = clock.now();
   Duration waited{};
+  step_ = step;
+  model_->versions().prepare();
+  PENSTOCK_RETURN_IF_ERROR(post_validated_ ? update_provisionally(step, waited)
+                                           : update_at_once(step, waited));
+  model_->versions().publish();
+  connection_->recorder.add_wait(waited);
+  connection_->recorder.add_optimizer(clock.now() - begin - waited);
+  return ok_status();
+}
+
+Status TrainingEngine::update_at_once(StepIndex step, Duration& waited) {
+  const Clock& clock = connection_->clock;
   const auto waiting = [&](auto&& exchange) {
     const TimePoint start = clock.now();
     auto result = exchange();
@@ -98,19 +124,50 @@ Status TrainingEngine::optimizer_step(StepIndex step) {
   };
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
   const std::span<const SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
+  double norm = 0;
   if (job_.is_asynchronous()) {
-    gradient_norm_ = norm_of(squared_norms);
+    norm = norm_of(squared_norms);
   } else {
-    PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, waiting([&] { return norm_->compute(squared_norms); }));
+    PENSTOCK_ASSIGN_OR_RETURN(norm, waiting([&] { return norm_->compute(squared_norms); }));
   }
-  model_->versions().prepare();
-  PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, gradient_norm_));
-  model_->versions().publish();
+  PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, norm));
+  note_norm(norm);
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->share_weight(); }));
   model_->zero_tied_gradient();
-  connection_->recorder.add_wait(waited);
-  connection_->recorder.add_optimizer(clock.now() - begin - waited);
   return ok_status();
+}
+
+// A step behind which the ranks do something else than the next step, or nothing, is validated at once: no warm-up
+// of the next one could be computed meanwhile.
+Status TrainingEngine::update_provisionally(StepIndex step, Duration& waited) {
+  const Duration waited_before = post_validated_->waited();
+  PENSTOCK_RETURN_IF_ERROR(post_validated_->end_step(step));
+  const bool is_followed_by_step = step.value + 1 < job_.train.steps && !validates_after(job_, step);
+  if (!is_followed_by_step) {
+    PENSTOCK_ASSIGN_OR_RETURN(const StepVerdict verdict, post_validated_->validate());
+    PENSTOCK_RETURN_IF_ERROR(post_validated_->settle());
+    note_norm(verdict.gradient_norm);
+  }
+  waited = post_validated_->waited() - waited_before;
+  return ok_status();
+}
+
+StatusOr<StepVerdict> TrainingEngine::validate_step() {
+  const Duration waited_before = post_validated_->waited();
+  PENSTOCK_ASSIGN_OR_RETURN(const StepVerdict verdict, post_validated_->validate());
+  connection_->recorder.add_wait(post_validated_->waited() - waited_before);
+  note_norm(verdict.gradient_norm);
+  return verdict;
+}
+
+void TrainingEngine::note_norm(double norm) {
+  gradient_norm_ = norm;
+  if (std::isfinite(norm)) return;
+  ++skipped_steps_;
+  log::warning(
+      "job {} attempt {} rank {}: step {} changes no weight, its gradient norm is {}; {} skipped so far",
+      assignment_.attempt.job, assignment_.attempt.attempt, assignment_.rank.value, step_.value, norm,
+      skipped_steps_);
 }
 
 void TrainingEngine::describe_step(StepReport& report) const {

@@ -13,6 +13,7 @@
 #include "plan/spec/job_spec.h"
 #include "proto/codec/messages.h"
 #include "worker/executor/global_norm.h"
+#include "worker/executor/post_validated_step.h"
 #include "worker/executor/rank_engine.h"
 #include "worker/executor/rank_model.h"
 #include "worker/executor/tied_weights.h"
@@ -37,6 +38,8 @@ class TrainingEngine final : public RankEngine {
   Status connect(const EngineConnection& connection) override;
   Status reduce_gradients(StepIndex step, StageIndex stage) override;
   Status optimizer_step(StepIndex step) override;
+  bool is_provisional() const override { return post_validated_ && post_validated_->is_pending(); }
+  StatusOr<StepVerdict> validate_step() override;
   void describe_step(StepReport& report) const override;
   Status after_step(StepIndex step, StepReport& report) override;
   StatusOr<std::vector<ParameterDigest>> finish() override;
@@ -47,17 +50,24 @@ class TrainingEngine final : public RankEngine {
   Status allocate();
   Status check_weights_place() const;
   Status write_weights() const;
+  Status update_at_once(StepIndex step, Duration& waited);
+  Status update_provisionally(StepIndex step, Duration& waited);
+  void note_norm(double norm);  // of the last step
   Status meet_tied_peer(Endpoint& endpoint);
   Status on_host(const Status& status) const;
 
   const plan::JobSpec& job_;
   const Assignment& assignment_;
   std::unique_ptr<RankModel> model_;
-  std::unique_ptr<GlobalNorm> norm_;
-  std::unique_ptr<TiedWeights> tied_;          // with tied embeddings
-  std::unique_ptr<ValidationRun> validation_;  // with validation
+  std::unique_ptr<GlobalNorm> norm_;                   // with a barrier
+  std::unique_ptr<PostValidatedStep> post_validated_;  // without one
+  std::unique_ptr<TiedWeights> tied_;                  // with tied embeddings
+  std::unique_ptr<ValidationRun> validation_;          // with validation
   std::optional<EngineConnection> connection_;
-  double gradient_norm_ = 0;  // of the last step: the model's, or this rank's where no rank waits for another
+  StepIndex step_;  // the last one that ended
+  // Of it, unless it is provisional: the model's, or this rank's where no rank waits for another.
+  double gradient_norm_ = 0;
+  int64_t skipped_steps_ = 0;
 };
 
 }  // namespace penstock::worker

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "worker/model/layout.h"
 #include "worker/optimizer/learning_rate.h"
 
@@ -67,22 +68,84 @@ std::span<const SquaredNorm> AdamW::local_squared_norms() {
 
 Status AdamW::apply(StepIndex step, double norm) {
   if (!std::isfinite(norm)) {
+    if (train_.optimizer.nonfinite == "skip") {
+      zero_gradients();
+      return ok_status();
+    }
     return failed_precondition("the gradient norm is {}: the run has diverged; lower lr or warm up longer",
                                std::isnan(norm) ? "nan" : "inf");  // the sign of a nan says nothing
   }
+  update(step, clipping_coefficient(norm, train_.optimizer.clip_grad_norm), false);
+  return ok_status();
+}
+
+bool AdamW::uses_as_is(double norm) const {
+  return std::isfinite(norm) && clipping_coefficient(norm, train_.optimizer.clip_grad_norm) == 1;
+}
+
+void AdamW::update(StepIndex step, double gradient_scale, bool keeps_gradients) {
   kernels::AdamWStep update{.learning_rate = learning_rate(step, train_),
                             .beta1 = train_.optimizer.betas[0],
                             .beta2 = train_.optimizer.betas[1],
                             .epsilon = train_.optimizer.eps,
-                            .gradient_scale = clipping_coefficient(norm, train_.optimizer.clip_grad_norm),
-                            .step = step.value + 1};
+                            .gradient_scale = gradient_scale,
+                            .step = step.value + 1,
+                            .keeps_gradient = keeps_gradients};
   for (size_t i = 0; i < by_parameter_.size(); ++i) {
     const Parameter& parameter = parameters_->parameters()[i];
     update.weight_decay = by_parameter_[i].decays ? train_.optimizer.weight_decay : 0;
     operators_->adamw(parameter.weight, parameter.gradient, by_parameter_[i].first, by_parameter_[i].second,
                       update, parameter.packed);
   }
+}
+
+namespace {
+
+kernels::TensorView as_vector(kernels::SlabView slab, int64_t bytes) {
+  return {slab.data, kernels::DataType::Float32, {bytes / 4}};
+}
+
+}  // namespace
+
+Status AdamW::allocate_rollback() {
+  Layout layout;
+  layout.place(kernels::DataType::Float32, {moments_.bytes() / 4});
+  std::vector<Place> weights;
+  for (const Parameter& parameter : parameters_->parameters())
+    weights.push_back(place_of(parameter.spec, layout));
+  PENSTOCK_ASSIGN_OR_RETURN(rollback_, kernels::Slab::allocate(layout.bytes(), "rollback of the optimizer"));
+  for (size_t i = 0; i < weights.size(); ++i)
+    by_parameter_[i].saved_weight = weights[i].in(rollback_.view().data);
   return ok_status();
+}
+
+kernels::TensorView AdamW::saved_moments() const {
+  return as_vector(rollback_.view(), moments_.bytes());
+}
+
+void AdamW::apply_provisionally(StepIndex step) {
+  PENSTOCK_CHECK(rollback_.bytes() > 0, "a provisional step without memory for its rollback");
+  operators_->copy(as_vector(moments_.view(), moments_.bytes()), saved_moments());
+  for (size_t i = 0; i < by_parameter_.size(); ++i)
+    operators_->copy(parameters_->parameters()[i].weight, by_parameter_[i].saved_weight);
+  update(step, 1, true);
+}
+
+void AdamW::keep() {
+  zero_gradients();
+}
+
+void AdamW::roll_back() {
+  operators_->copy(saved_moments(), as_vector(moments_.view(), moments_.bytes()));
+  for (size_t i = 0; i < by_parameter_.size(); ++i) {
+    const Parameter& parameter = parameters_->parameters()[i];
+    operators_->copy(by_parameter_[i].saved_weight, parameter.weight);
+    if (parameter.packed.weight.data != nullptr) operators_->pack(parameter.weight, parameter.packed);
+  }
+}
+
+void AdamW::zero_gradients() {
+  for (const Parameter& parameter : parameters_->parameters()) operators_->fill(parameter.gradient, 0);
 }
 
 }  // namespace penstock::worker

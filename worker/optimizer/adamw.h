@@ -2,7 +2,10 @@
 // groups: the parameters that optimizer.no_decay names are not decayed.
 //
 // A step: every rank takes local_squared_norms(), the ranks exchange them, each forms gradient_norm() over
-// all parameters in model order (so that all have the same bits), then apply(). Thread: the interpreter's.
+// all parameters in model order (so that all have the same bits), then apply().
+//
+// A step that may have to be taken back: apply_provisionally(), and when the norm is known keep() or roll_back(), which
+// leave the same bits as a step that waited for the norm. Thread: the interpreter's.
 #pragma once
 
 #include <cstdint>
@@ -50,26 +53,47 @@ class AdamW {
   std::span<const SquaredNorm> local_squared_norms();
 
   // Updates every weight of the rank from its gradient, renews its packed copy and makes the gradient zero, in one
-  // pass over the memory. FailedPrecondition, and nothing changes, when the
-  // norm is not finite: the run has diverged, and every rank sees the same norm.
+  // pass over the memory. Where the norm is not finite, which every rank sees, optimizer.nonfinite says: skip, and
+  // gradients become zero while nothing else changes; or FailedPrecondition, and nothing changes: the run has
+  // diverged.
   Status apply(StepIndex step, double gradient_norm);
+
+  // Whether gradients of this norm are used as they are: it is finite and needs no clipping.
+  bool uses_as_is(double gradient_norm) const;
+
+  // Takes memory for what a provisional step overwrites. ResourceExhausted, with the bytes asked for.
+  Status allocate_rollback();
+  // apply() with a norm that uses_as_is, after weights and moments were saved; gradients stay. Then one of the
+  // two below. allocate_rollback() has been called.
+  void apply_provisionally(StepIndex step);
+  // Makes the gradients zero.
+  void keep();
+  // Weights, packed copies and moments have the bytes that they had before; gradients stay.
+  void roll_back();
 
   // Memory account: both moments.
   int64_t optimizer_bytes() const { return moments_.bytes(); }
+  int64_t rollback_bytes() const { return rollback_.bytes(); }
 
  private:
   struct State {
     kernels::TensorView first;
     kernels::TensorView second;
     bool decays = true;
+    kernels::TensorView saved_weight{};  // where a step may be taken back
   };
   AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, kernels::Operators& operators,
         kernels::Slab moments);
+
+  void update(StepIndex step, double gradient_scale, bool keeps_gradients);
+  void zero_gradients();
+  kernels::TensorView saved_moments() const;
 
   plan::TrainSpec train_;
   const ParameterStore* parameters_;
   kernels::Operators* operators_;
   kernels::Slab moments_;
+  kernels::Slab rollback_;           // moments, then weights
   std::vector<State> by_parameter_;  // beside parameters_->parameters()
   std::vector<SquaredNorm> squared_norms_;
 };

@@ -35,6 +35,19 @@ class AdamWTest : public ::testing::Test {
     return store;
   }
 
+  // Of every weight and the packed copies that products read.
+  static std::vector<std::vector<char>> bytes_of(const ParameterStore& store) {
+    std::vector<std::vector<char>> all;
+    const auto add = [&](const void* data, int64_t bytes) {
+      const char* first = static_cast<const char*>(data);
+      all.emplace_back(first, first + bytes);
+    };
+    for (const Parameter& parameter : store.parameters())
+      add(parameter.weight.data(), parameter.weight.bytes());
+    add(store.packed().data, store.packed().bytes);
+    return all;
+  }
+
   kernels::ComputeThreads threads_{1};
   std::unique_ptr<kernels::Operators> operators_;
   plan::ModelSpec model_;
@@ -157,6 +170,58 @@ TEST_F(AdamWTest, a_norm_that_is_not_finite_changes_nothing_and_is_named) {
     EXPECT_THAT(message(status), HasSubstr(std::isnan(norm) ? "norm is nan:" : "norm is inf:"));
   }
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(parameters.digests()[i].digest, before[i].digest);
+}
+
+TEST_F(AdamWTest, a_norm_that_is_not_finite_is_a_step_that_is_skipped_where_the_job_says_so) {
+  train_.optimizer.nonfinite = "skip";
+  ParameterStore parameters = store();
+  AdamW optimizer = AdamW::create(train_, parameters, *operators_).value();
+  const std::vector<std::vector<char>> before = bytes_of(parameters);
+  for (const double norm : {kInfinity, std::nan("")}) {
+    for (const Parameter& parameter : parameters.parameters()) operators_->fill(parameter.gradient, 7);
+    EXPECT_TRUE(optimizer.apply(StepIndex(7), norm).ok());
+    EXPECT_EQ(bytes_of(parameters), before);
+    for (const SquaredNorm& left : optimizer.local_squared_norms()) EXPECT_EQ(left.value, 0);
+  }
+}
+
+TEST_F(AdamWTest,
+       a_step_that_is_kept_and_one_that_is_rolled_back_and_taken_anew_have_the_bits_of_a_plain_one) {
+  // Weights, packed copies and moments: three stores take the same three steps, the second one always first
+  // without its clipping.
+  train_.optimizer.clip_grad_norm = 0.5;
+  ParameterStore plain = store(), kept = store(), redone = store();
+  AdamW plain_optimizer = AdamW::create(train_, plain, *operators_).value();
+  AdamW kept_optimizer = AdamW::create(train_, kept, *operators_).value();
+  AdamW redone_optimizer = AdamW::create(train_, redone, *operators_).value();
+  ASSERT_TRUE(kept_optimizer.allocate_rollback().ok());
+  ASSERT_TRUE(redone_optimizer.allocate_rollback().ok());
+  EXPECT_EQ(kept_optimizer.rollback_bytes(), 3 * kept.parameter_bytes());
+  for (ParameterStore* each : {&plain, &kept, &redone}) each->pack(*operators_);
+  for (int step = 0; step < 3; ++step) {
+    for (ParameterStore* each : {&plain, &kept, &redone}) {
+      for (const Parameter& parameter : each->parameters())
+        operators_->fill(parameter.gradient, static_cast<float>(1 + step) / 16);
+    }
+    const bool clips = step == 1;
+    const double norm = clips ? 2 : 0.25;
+    ASSERT_TRUE(plain_optimizer.apply(StepIndex(step), norm).ok());
+    ASSERT_EQ(kept_optimizer.uses_as_is(norm), !clips);
+    if (clips) {
+      ASSERT_TRUE(kept_optimizer.apply(StepIndex(step), norm).ok());
+    } else {
+      kept_optimizer.apply_provisionally(StepIndex(step));
+      kept_optimizer.keep();
+    }
+    const auto before = bytes_of(redone);
+    redone_optimizer.apply_provisionally(StepIndex(step));
+    EXPECT_NE(bytes_of(redone), before);
+    redone_optimizer.roll_back();
+    EXPECT_EQ(bytes_of(redone), before);
+    ASSERT_TRUE(redone_optimizer.apply(StepIndex(step), norm).ok());  // of the gradients that were kept
+    EXPECT_EQ(bytes_of(kept), bytes_of(plain));
+    EXPECT_EQ(bytes_of(redone), bytes_of(plain));
+  }
 }
 
 TEST_F(AdamWTest, moments_take_twice_the_bytes_of_the_parameters) {

@@ -28,6 +28,10 @@ void StepRecorder::begin(TimePoint now, Duration cpu) {
   cpu_at_begin_ = cpu;
   waited_ = Duration::zero();
   optimizer_ = Duration::zero();
+  forget_actions();
+}
+
+void StepRecorder::forget_actions() {
   for (StageSamples& stage : stages_) {
     for (auto& samples : stage.seconds) samples.clear();
   }

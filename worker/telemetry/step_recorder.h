@@ -29,6 +29,8 @@ class StepRecorder {
   // `cpu`: CPU time that the compute threads have used so far.
   void begin(TimePoint now, Duration cpu);
   void add_action(StageIndex stage, plan::ActionKind kind, Duration took);
+  // What was computed so far is undone and computed again: its actions are not told, its time is in the step's.
+  void forget_actions();
   void add_wait(Duration waited) { waited_ += waited; }
   // The optimizer's own work: not what it waited for.
   void add_optimizer(Duration took) { optimizer_ += took; }

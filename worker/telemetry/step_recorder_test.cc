@@ -59,5 +59,20 @@ TEST(StepRecorderDeathTest, more_actions_than_the_program_has_stop_the_process) 
   EXPECT_DEATH(recorder.add_action(StageIndex(3), ActionKind::Forward, 1ms), "stage 3 is not of this rank");
 }
 
+TEST(StepRecorder, actions_that_were_undone_leave_room_for_those_that_run_again) {
+  const std::vector<StageIndex> stages = {StageIndex(0)};
+  StepRecorder recorder(stages, 1);
+  recorder.begin(TimePoint{}, {});
+  recorder.add_action(StageIndex(0), plan::ActionKind::Forward, 5s);
+  recorder.add_wait(1s);
+  recorder.forget_actions();
+  recorder.add_action(StageIndex(0), plan::ActionKind::Forward, 2s);
+  StepReport report;
+  recorder.end(TimePoint{} + 9s, {}, report);
+  EXPECT_EQ(report.stages.at(0).forward_seconds, 2);
+  EXPECT_EQ(report.wait_seconds, 1);
+  EXPECT_EQ(report.wall_seconds, 9);
+}
+
 }  // namespace
 }  // namespace penstock::worker

@@ -73,6 +73,23 @@ TEST(AdamW, the_gradient_becomes_zero_and_the_packed_rows_are_renewed) {
   }
 }
 
+TEST(AdamW, step_that_keeps_the_gradient_does_the_same_to_all_else) {
+  Rig rig;
+  Random random(621);
+  const Floats parameter = random.normal(1003), gradient = random.normal(1003);
+  Floats p = parameter, g = gradient, m(1003, 0.1f), v(1003, 0.2f);
+  rig->adamw(view(p, {1003}), view(g, {1003}), view(m, {1003}), view(v, {1003}),
+             {.learning_rate = 1e-2, .step = 3, .keeps_gradient = true});
+  EXPECT_EQ(g, gradient);
+  Floats same_p = parameter, same_m(1003, 0.1f), same_v(1003, 0.2f);
+  rig->adamw(view(same_p, {1003}), view(g, {1003}), view(same_m, {1003}), view(same_v, {1003}),
+             {.learning_rate = 1e-2, .step = 3});
+  EXPECT_EQ(p, same_p);
+  EXPECT_EQ(m, same_m);
+  EXPECT_EQ(v, same_v);
+  EXPECT_EQ(g, Floats(1003, 0));
+}
+
 TEST(AdamW, bits_do_not_depend_on_threads) {
   Random random(610);
   const Floats parameter = random.normal(70003);

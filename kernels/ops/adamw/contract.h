@@ -6,7 +6,7 @@
 //   parameter = parameter (1 - lr decay) - lr / (1 - beta1^k) x m / (sqrt(v) / sqrt(1 - beta2^k) + epsilon)
 //
 // The scalars are formed in float64 and rounded once; the elements are float32. While the parameter is still in
-// the cache the gradient becomes zero, for the next step to add to, and a packed copy of the parameter is renewed.
+// the cache the gradient becomes zero, for the next step to add to (unless the step keeps it), and a packed copy of the parameter is renewed.
 #pragma once
 
 #include "kernels/ops/expect.h"

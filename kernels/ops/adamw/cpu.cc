@@ -44,6 +44,7 @@ struct Elements {
   float* second_moment;
 };
 
+template <bool kKeepsGradient>
 PENSTOCK_INLINE inline void update(const Elements& at, int64_t count, const Coefficients& c) {
   for_each_lanes(count, [&](const auto& lanes, int64_t i) PENSTOCK_INLINE {
     const Lanes g = lanes.load(at.gradient + i) * c.scale;
@@ -53,7 +54,7 @@ PENSTOCK_INLINE inline void update(const Elements& at, int64_t count, const Coef
     lanes.store(at.first_moment + i, m);
     lanes.store(at.second_moment + i, v);
     lanes.store(at.parameter + i, lanes.load(at.parameter + i) * c.keep_parameter - m / root * c.rate);
-    lanes.store(at.gradient + i, Lanes{});
+    if constexpr (!kKeepsGradient) lanes.store(at.gradient + i, Lanes{});
   });
 }
 
@@ -88,9 +89,9 @@ void adamw(Context& context, TensorView parameter, TensorView gradient, TensorVi
     const int64_t rows = partition.length(piece);
     const int64_t offset = begin * row;
     vectorised([&]() PENSTOCK_INLINE {
-      update({parameter.f32() + offset, gradient.f32() + offset, first_moment.f32() + offset,
-              second_moment.f32() + offset},
-             rows * row, c);
+      const Elements at{parameter.f32() + offset, gradient.f32() + offset, first_moment.f32() + offset,
+                        second_moment.f32() + offset};
+      step.keeps_gradient ? update<true>(at, rows * row, c) : update<false>(at, rows * row, c);
     });
     if (packed.weight.data == nullptr) return;
     pack_weight_rows(parameter.f32() + offset, packed.first_row + begin, rows, packed.weight);

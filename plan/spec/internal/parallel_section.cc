@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "plan/schedule/families.h"
 #include "plan/schedule/limits.h"
+#include "plan/schedule/post_validation.h"
 #include "plan/spec/internal/schedule_options.h"
 #include "plan/spec/internal/sections.h"
 #include "plan/spec/internal/split_reader.h"
@@ -127,6 +128,26 @@ void check_schedule(const Section& section, const ParallelSpec& parallel, bool s
   problems.expected(line, "parallel.schedule", expectation, found, nearest_name(parallel.schedule, names));
 }
 
+// Whoever plans the job lowers the program itself; here what the name, the stages and the model say already.
+void check_optimizer_step(const Section& section, const ModelSpec& model, const ParallelSpec& parallel,
+                          Problems& problems) {
+  if (parallel.optimizer_step != "post-validated") return;
+  std::string reason;
+  if (model.tie_word_embeddings) {
+    reason = "two ranks of tied embeddings meet in every step";
+  } else if (parallel.stages_per_rank > 1) {
+    reason = fmt::format("only one stage a rank can do without it and schedule {} has {}", parallel.schedule,
+                         parallel.stages_per_rank);
+  } else if (const StatusOr<ComputeProgram> smallest =
+                 generate({.name = parallel.schedule, .ranks = 2, .microbatches = 2});
+             smallest.ok()) {
+    reason = why_not_post_validated(*smallest);
+  }
+  if (reason.empty()) return;
+  problems.expected(section.line_of("optimizer_step"), "parallel.optimizer_step",
+                    "barrier, because " + reason, "post-validated");
+}
+
 void read_p2p(Section section, P2pMode& mode) {
   std::string name = "two-sided";
   section.choice("mode", name, Names{"two-sided", "one-sided"});
@@ -146,7 +167,8 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   read_schedule(section, parallel, stages_read, problems);
   for (const char* key : {"expert", "data"}) section.only(key, 1, {1, 65536});
   read_p2p(section.section("p2p"), parallel.p2p);
-  section.only("optimizer_step", "barrier", Names{"overlapped", "local", "deferred"});
+  section.choice("optimizer_step", parallel.optimizer_step, Names{"barrier", "post-validated"},
+                 Names{"overlapped", "local", "deferred"});
   read_schedule_options(section.section("schedule_options"), parallel, problems);
   section.integer("flush_every", parallel.flush_every, {1, limits::kUpdates});
   const YamlNode::Entry* split = section.entry("split");
@@ -157,6 +179,7 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   } else {
     check_schedule(section, parallel, stages_read, problems);
   }
+  if (problems.count() == before) check_optimizer_step(section, model, parallel, problems);
   if (!stages_read || model.num_hidden_layers == 0) return;
   const int stages = parallel.pipeline * parallel.stages_per_rank;
   const int64_t items = model.num_hidden_layers + 2;

@@ -44,6 +44,7 @@ void read_optimizer(Section section, OptimizerSpec& optimizer, Problems& problem
   section.number("eps", optimizer.eps, {.least = 0, .most = 1, .above_least = true});
   section.number("weight_decay", optimizer.weight_decay, {.least = 0, .most = 1e3});
   section.number("clip_grad_norm", optimizer.clip_grad_norm, {.least = 0, .most = 1e12});
+  section.choice("nonfinite", optimizer.nonfinite, Names{"fail", "skip"});
   if (const YamlNode::Entry* betas = section.entry("betas")) read_betas(*betas, optimizer, problems);
   if (const YamlNode::Entry* no_decay = section.entry("no_decay")) {
     read_no_decay(*no_decay, optimizer, problems);
