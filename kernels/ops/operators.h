@@ -56,8 +56,8 @@ class Operators {
   // [T x rows] (saved).
   virtual void rms_norm(TensorView x, TensorView weight, double epsilon, TensorView output,
                         TensorView inverse_rms) = 0;
-  // x_gradient is written: the gradient plus `added` where there is one; it may be output_gradient. weight_gradient is
-  // added to. `output` gets the norm's output again where it is asked for.
+  // x_gradient is written: the gradient plus `added` where there is one; it may be output_gradient or x. weight_gradient
+  // is added to. `output` gets the norm's output again where it is asked for; it may be x.
   virtual void rms_norm_backward(TensorView x, TensorView weight, TensorView inverse_rms,
                                  TensorView output_gradient, TensorView x_gradient,
                                  TensorView weight_gradient, TensorView added = {},
@@ -88,7 +88,7 @@ class Operators {
   // own document stands; a token sees none before it. Empty: a sequence is one document.
   virtual void attention(const AttentionShape& shape, TensorView query, TensorView key, TensorView value,
                          TensorView output, TensorView log_sum_exp, TensorView document_starts = {}) = 0;
-  // Writes the three gradients.
+  // Writes the three gradients, each perhaps over what it is the gradient of.
   virtual void attention_backward(const AttentionShape& shape, TensorView query, TensorView key,
                                   TensorView value, TensorView output, TensorView log_sum_exp,
                                   TensorView output_gradient, TensorView query_gradient,

@@ -60,6 +60,22 @@ int64_t block_slot_bytes(const JobSpec& job) {
               tensor_bytes(tokens * 2 * model.intermediate_size, narrow)});
 }
 
+// What W reads of its I and finds nowhere else in the slot.
+int64_t split_backward_bytes(const JobSpec& job, const Item& item) {
+  const int64_t tokens = job.tokens_per_microbatch();
+  const int64_t narrow = narrow_bytes(job);
+  const int64_t residual = tensor_bytes(tokens * job.model.hidden_size, narrow);
+  switch (item.kind) {
+    case ItemKind::Embedding:
+      return residual;
+    case ItemKind::Block:
+      return sum({residual, residual, tensor_bytes(tokens * job.model.intermediate_size, narrow)});
+    case ItemKind::Head:
+      return 0;
+  }
+  return 0;
+}
+
 int64_t item_slot_bytes(const JobSpec& job, const Item& item) {
   const int64_t tokens = job.tokens_per_microbatch();
   const int64_t residual = tensor_bytes(tokens * job.model.hidden_size, narrow_bytes(job));
@@ -167,10 +183,11 @@ std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
   return kinds;
 }
 
-int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items) {
+int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items, BackwardForm backward) {
   int64_t bytes = 0;
   for (const Item& item : items) {
     bytes = plus(bytes, item_slot_bytes(job, item));
+    if (backward == BackwardForm::Split) bytes = plus(bytes, split_backward_bytes(job, item));
   }
   return bytes;
 }
@@ -192,8 +209,8 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
     }
     const std::vector<Item>& items = split[static_cast<size_t>(stage)];
     owned.insert(owned.end(), items.begin(), items.end());
-    prediction.activations =
-        plus(prediction.activations, times(activation_slot_bytes(job, items), buffers.activation_slots));
+    const int64_t slot = activation_slot_bytes(job, items, buffers.backward);
+    prediction.activations = plus(prediction.activations, times(slot, buffers.activation_slots));
   }
   const int64_t owned_once = owned_bytes(job.model, owned);
   const int64_t tied = tied_matrix_bytes(job.model, owned);

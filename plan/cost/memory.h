@@ -23,6 +23,9 @@
 //                             x + attention a[T,H], 1/rms [T], gate and up a[T,2I];
 //                             norms and the SwiGLU product are computed again in the backward
 //                  head       x a[T,H], 1/rms [T], gradient of the norm's output a[T,H]: logits exist in chunks only
+//                and, where the program splits backwards of the stage, what a W reads of its I and finds nowhere else:
+//                  embedding  gradient of its output a[T,H]
+//                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I]
 //   boundary     one tensor a[T,H] for each receive slot at a link's target, each send slot at its source and
 //                each hand-off slot
 // Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer
@@ -61,7 +64,7 @@ struct MemoryPrediction {
 };
 
 // Bytes of one activation slot of a stage that holds `items`.
-int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items);
+int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items, BackwardForm backward);
 
 // Bytes of one tensor that passes between two stages.
 int64_t boundary_slot_bytes(const JobSpec& job);

@@ -49,21 +49,44 @@ constexpr int64_t kHeadPacked = 4 * (16 * 320 + 272 * 64);
 
 TEST(ActivationSlot, holds_what_each_item_keeps_for_its_backward) {
   const JobSpec spec = job();
-  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Embedding, {}}}), kEmbeddingSlot);
-  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Block, LayerIndex(2)}}), kBlockSlot);
-  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Head, {}}}), kHeadSlot);
-  EXPECT_EQ(activation_slot_bytes(spec, spec.parallel.split[1]), 3 * kBlockSlot + kHeadSlot);
+  const auto slot = [&](const std::vector<Item>& items) {
+    return activation_slot_bytes(spec, items, BackwardForm::Fused);
+  };
+  EXPECT_EQ(slot({{ItemKind::Embedding, {}}}), kEmbeddingSlot);
+  EXPECT_EQ(slot({{ItemKind::Block, LayerIndex(2)}}), kBlockSlot);
+  EXPECT_EQ(slot({{ItemKind::Head, {}}}), kHeadSlot);
+  EXPECT_EQ(slot(spec.parallel.split[1]), 3 * kBlockSlot + kHeadSlot);
   EXPECT_EQ(boundary_slot_bytes(spec), 320);
+}
+
+TEST(ActivationSlot, where_backwards_are_split_it_holds_what_w_reads_of_i) {
+  // [6,12] 320; [6,10] 240 -> 256.
+  const JobSpec spec = job();
+  const auto slot = [&](const std::vector<Item>& items) {
+    return activation_slot_bytes(spec, items, BackwardForm::Split);
+  };
+  EXPECT_EQ(slot({{ItemKind::Embedding, {}}}), kEmbeddingSlot + 320);
+  EXPECT_EQ(slot({{ItemKind::Block, LayerIndex(2)}}), kBlockSlot + 2 * 320 + 256);
+  EXPECT_EQ(slot({{ItemKind::Head, {}}}), kHeadSlot);
+
+  // zb-h1 splits every backward, 1f1b none: a rank with the same slots holds more.
+  const LoweredProgram split = *lower(*generate({"zb-h1", 2, 4, 1}));
+  const MemoryPrediction predicted = *predict_memory(spec, spec.parallel.split, split.ranks[0]);
+  const int64_t slots = split.ranks[0].buffers[0].activation_slots;
+  EXPECT_EQ(predicted.activations, slots * (kEmbeddingSlot + 320 + kBlockSlot + 2 * 320 + 256));
+  EXPECT_EQ(program().ranks[0].buffers[0].backward, BackwardForm::Fused);
 }
 
 TEST(ActivationSlot, bfloat16_halves_the_activations_and_nothing_else) {
   // [6,12] 144 -> 192; [6,24] 288 -> 320; [6,20] 240 -> 256. Norms and sums stay float32.
   JobSpec spec = job();
   spec.train.dtype = "bfloat16";
-  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Embedding, {}}}), kEmbeddingSlot);
-  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Block, LayerIndex(2)}}),
-            192 + 64 + 320 + 192 + 64 + 192 + 64 + 256);
-  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Head, {}}}), 192 + 64 + 192);
+  const auto slot = [&](const Item& item) {
+    return activation_slot_bytes(spec, {item}, BackwardForm::Fused);
+  };
+  EXPECT_EQ(slot({ItemKind::Embedding, {}}), kEmbeddingSlot);
+  EXPECT_EQ(slot({ItemKind::Block, LayerIndex(2)}), 192 + 64 + 320 + 192 + 64 + 192 + 64 + 256);
+  EXPECT_EQ(slot({ItemKind::Head, {}}), 192 + 64 + 192);
   EXPECT_EQ(boundary_slot_bytes(spec), 192);
 }
 

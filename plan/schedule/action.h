@@ -16,6 +16,20 @@ enum class ActionKind : uint8_t { Forward, Backward, InputGradient, WeightGradie
 
 char letter(ActionKind kind);  // F B I W
 
+inline bool starts_backward(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::InputGradient;
+}
+
+// Whether the forward's activations may go and the stage's weight gradient is complete after it.
+inline bool ends_backward(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
+}
+
+// Half a backward.
+inline bool is_half_backward(ActionKind kind) {
+  return kind == ActionKind::InputGradient || kind == ActionKind::WeightGradient;
+}
+
 struct Work {
   StageIndex stage;
   ActionKind kind = ActionKind::Forward;

@@ -20,15 +20,6 @@ struct Passage {
   auto operator<=>(const Passage&) const = default;
 };
 
-inline bool starts_backward(ActionKind kind) {
-  return kind == ActionKind::Backward || kind == ActionKind::InputGradient;
-}
-
-// Whether the forward's activations may go and the stage's weight gradient is complete after it.
-inline bool ends_backward(ActionKind kind) {
-  return kind == ActionKind::Backward || kind == ActionKind::WeightGradient;
-}
-
 // The tensor that `work` needs from a neighbour: none at the pipeline's ends, nor for a weight gradient.
 inline std::optional<Passage> incoming(const Work& work, int stages) {
   const StageIndex before(int64_t{work.stage.value} - 1), after(int64_t{work.stage.value} + 1);

@@ -54,10 +54,15 @@ struct Instruction {
   auto operator<=>(const Instruction&) const = default;
 };
 
+// Whether every backward of a stage is one action, or some are an I and a W: a slot then has room for what W reads of
+// the I before it.
+enum class BackwardForm : uint8_t { Fused, Split };
+
 // What a rank must hold for one of its stages.
 struct StageBuffers {
   StageIndex stage;
   int32_t activation_slots = 0;  // H_s
+  BackwardForm backward = BackwardForm::Fused;
 };
 
 // A directed pair of ranks with at least one transfer. All its messages pass in one order, which both ends

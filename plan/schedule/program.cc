@@ -74,16 +74,18 @@ std::vector<std::vector<RankIndex>> v_placement(int ranks) {
 
 bool accumulates_in_microbatch_order(const ComputeProgram& program) {
   if (program.has_replicas()) return false;
-  std::vector<int> last(program.stages(), -1);
+  std::vector<int> last_input(program.stages(), -1), last_weight = last_input;  // B counts as both
   int last_loss = -1;
   bool in_order = true;
+  const auto follow = [&](int& previous, const Work& work) {
+    in_order = in_order && work.microbatch.value > previous;
+    previous = work.microbatch.value;
+  };
   for (const auto& actions : program.actions) {
     for_each_work(actions, [&](const Work& work) {
-      const bool is_loss = work.stage == program.loss_stage() && work.kind == ActionKind::Forward;
-      if (!is_loss && work.kind != ActionKind::Backward && work.kind != ActionKind::WeightGradient) return;
-      int& previous = is_loss ? last_loss : last[work.stage.value];
-      in_order = in_order && work.microbatch.value > previous;
-      previous = work.microbatch.value;
+      if (work.stage == program.loss_stage() && work.kind == ActionKind::Forward) follow(last_loss, work);
+      if (starts_backward(work.kind)) follow(last_input[work.stage.value], work);
+      if (ends_backward(work.kind)) follow(last_weight[work.stage.value], work);
     });
   }
   return in_order;

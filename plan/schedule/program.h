@@ -48,8 +48,8 @@ std::vector<std::vector<RankIndex>> loop_placement(int ranks, int stages_per_ran
 std::vector<std::vector<RankIndex>> v_placement(int ranks);
 
 // Whether every stage's weight gradients accumulate in microbatch order: then the loss curve is bit-identical
-// to that of any other such program. The head forms its weight gradient with its loss, so the forwards of the loss
-// stage count too.
+// to that of any other such program. Norms form theirs with the input gradient, so both halves of a split backward
+// count; the head forms its own with its loss, so the forwards of the loss stage count too.
 bool accumulates_in_microbatch_order(const ComputeProgram& program);
 
 // Why workers cannot train with the program: it splits backwards, overlaps pairs, holds stages twice or

@@ -53,6 +53,7 @@ plan::StageBuffers decode(const v1::StageBuffers& message, const Extent& extent,
   buffers.stage = StageIndex(checks.range("stage", message.stage(), 0, extent.stages - 1));
   buffers.activation_slots =
       static_cast<int32_t>(checks.range("activation_slots", message.activation_slots(), 0, kMostSlots));
+  buffers.backward = message.splits_backward() ? plan::BackwardForm::Split : plan::BackwardForm::Fused;
   return buffers;
 }
 
@@ -98,6 +99,7 @@ v1::RankProgram to_proto(const plan::RankProgram& program) {
     v1::StageBuffers& added = *message.add_buffers();
     added.set_stage(buffers.stage.value);
     added.set_activation_slots(buffers.activation_slots);
+    added.set_splits_backward(buffers.backward == plan::BackwardForm::Split);
   }
   for (const plan::Link& link : program.links) {
     v1::Link& added = *message.add_links();

@@ -79,7 +79,9 @@ void change_field(Instruction& at, const RankProgram& rank, Random& random) {
 void change_pool(RankProgram& rank, Random& random) {
   const int by = draw(random, 3) - 1;
   if (rank.links.empty() || draw(random, 2) == 0) {
-    rank.buffers[draw(random, static_cast<int>(rank.buffers.size()))].activation_slots += by;
+    plan::StageBuffers& buffers = rank.buffers[draw(random, static_cast<int>(rank.buffers.size()))];
+    buffers.activation_slots += by;
+    if (by == 0) buffers.backward = static_cast<plan::BackwardForm>(draw(random, 2));
     return;
   }
   plan::Link& link = rank.links[draw(random, static_cast<int>(rank.links.size()))];

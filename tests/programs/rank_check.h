@@ -97,6 +97,7 @@ class RankCheck {
         {&RankCheck::outputs_leave_at_once, "an output that does not leave behind its producer"},
         {&RankCheck::inputs_are_there, "an input that is not there"},
         {&RankCheck::leases_hold, "an activation slot"},
+        {&RankCheck::slots_have_room_for_halves, "slots for another form of the backward"},
         {&RankCheck::transfer_slots_are_apart, "a transfer slot"},
         {&RankCheck::sums_and_steps_stand_right, "a reduction or step out of place"},
         {&RankCheck::validation_stands_right, "a validation out of place"},
@@ -309,6 +310,18 @@ class RankCheck {
     for (const auto& [work, computation] : computations_)
       needed.emplace(work.stage.value, work.microbatch.value);
     return intervals.are_apart() && released.size() == leases.size() && leases.size() == needed.size();
+  }
+
+  // A stage says that it splits backwards if and only if one of its computations is a half.
+  bool slots_have_room_for_halves() {
+    std::set<int> splitting;
+    for (const auto& [work, computation] : computations_) {
+      const bool is_half = work.kind == ActionKind::InputGradient || work.kind == ActionKind::WeightGradient;
+      if (is_half) splitting.insert(work.stage.value);
+    }
+    return std::all_of(program_.buffers.begin(), program_.buffers.end(), [&](const auto& buffers) {
+      return (buffers.backward == plan::BackwardForm::Split) == splitting.contains(buffers.stage.value);
+    });
   }
 
   int activation_slots_of(int stage) const {

@@ -73,7 +73,7 @@ Status RankModel::warm_up() {
 StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
                                                        const plan::StageBuffers& buffers) {
   const std::vector<plan::Item>& items = job.parallel.split[buffers.stage.value];
-  const int64_t slot_bytes = ModelStage::slot_bytes(job, items);
+  const int64_t slot_bytes = ModelStage::slot_bytes(job, items, buffers.backward);
   StageMemory memory;
   PENSTOCK_ASSIGN_OR_RETURN(
       memory.slab, kernels::Slab::allocate(buffers.activation_slots * slot_bytes,
@@ -81,8 +81,9 @@ StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
                                                        buffers.activation_slots, buffers.stage.value)));
   memory.pool = std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes,
                                                  memory.slab.view());
-  memory.stage = std::make_unique<ModelStage>(
-      buffers.stage, items, environment(job, tokens_ ? &*tokens_ : nullptr), memory.slab.view());
+  memory.stage =
+      std::make_unique<ModelStage>(buffers.stage, items, environment(job, tokens_ ? &*tokens_ : nullptr),
+                                   memory.slab.view(), buffers.backward);
   return memory;
 }
 

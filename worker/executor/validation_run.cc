@@ -43,7 +43,7 @@ Status ValidationRun::make_stages() {
   for (const plan::StageBuffers& buffers : program_.buffers) {
     PENSTOCK_ASSIGN_OR_RETURN(const kernels::SlabView slots, model_.activations(buffers.stage));
     const std::vector<plan::Item>& items = job_.parallel.split[static_cast<size_t>(buffers.stage.value)];
-    const int64_t slot_bytes = ModelStage::slot_bytes(job_, items);
+    const int64_t slot_bytes = ModelStage::slot_bytes(job_, items, buffers.backward);
     if (buffers.activation_slots * slot_bytes > slots.bytes) {
       return internal_error(
           "validation of stage {} takes {} activation slots of {} bytes; training has {} bytes",

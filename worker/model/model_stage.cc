@@ -13,27 +13,30 @@
 namespace penstock::worker {
 namespace {
 
-void place(const plan::JobSpec& job, const plan::Item& item, Layout& layout) {
+using plan::BackwardForm;
+
+void place(const plan::JobSpec& job, const plan::Item& item, BackwardForm backward, Layout& layout) {
   switch (item.kind) {
     case plan::ItemKind::Embedding:
-      return EmbeddingItem::place(job, layout);
+      return EmbeddingItem::place(job, backward, layout);
     case plan::ItemKind::Block:
-      return TransformerBlock::place(job, layout);
+      return TransformerBlock::place(job, backward, layout);
     case plan::ItemKind::Head:
       return HeadItem::place(job, layout);
   }
 }
 
-std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan::Item& item, Layout& layout) {
+std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan::Item& item,
+                                BackwardForm backward, Layout& layout) {
   const plan::JobSpec& job = environment.job;
   const ParameterStore& parameters = environment.parameters;
   PENSTOCK_CHECK(environment.tokens != nullptr || !ModelStage::reads_tokens(job, {item}), "{} needs tokens",
                  plan::to_string(item));
   switch (item.kind) {
     case plan::ItemKind::Embedding:
-      return std::make_unique<EmbeddingItem>(job, parameters, *environment.tokens, layout);
+      return std::make_unique<EmbeddingItem>(job, parameters, *environment.tokens, backward, layout);
     case plan::ItemKind::Block:
-      return std::make_unique<TransformerBlock>(job, item.layer, parameters, layout);
+      return std::make_unique<TransformerBlock>(job, item.layer, parameters, backward, layout);
     case plan::ItemKind::Head:
       return std::make_unique<HeadItem>(job, parameters, *environment.tokens, layout);
   }
@@ -42,9 +45,10 @@ std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan:
 
 }  // namespace
 
-int64_t ModelStage::slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items) {
+int64_t ModelStage::slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items,
+                               BackwardForm backward) {
   Layout layout;
-  for (const plan::Item& item : items) place(job, item, layout);
+  for (const plan::Item& item : items) place(job, item, backward, layout);
   return layout.bytes();
 }
 
@@ -55,11 +59,12 @@ bool ModelStage::reads_tokens(const plan::JobSpec& job, const std::vector<plan::
 }
 
 ModelStage::ModelStage(StageIndex index, const std::vector<plan::Item>& items,
-                       const StageEnvironment& environment, kernels::SlabView activations)
-    : index_(index), environment_(environment), activations_(activations) {
+                       const StageEnvironment& environment, kernels::SlabView activations,
+                       BackwardForm backward)
+    : index_(index), environment_(environment), activations_(activations), backward_(backward) {
   PENSTOCK_CHECK(!items.empty(), "stage {}", index.value);
   Layout layout;
-  for (const plan::Item& item : items) items_.push_back(make(environment_, item, layout));
+  for (const plan::Item& item : items) items_.push_back(make(environment_, item, backward, layout));
   slot_bytes_ = layout.bytes();
   has_embedding_ = items.front().kind == plan::ItemKind::Embedding;
   if (items.back().kind == plan::ItemKind::Head) head_ = static_cast<HeadItem*>(items_.back().get());
@@ -80,8 +85,9 @@ int64_t ModelStage::loss_targets() const {
 }
 
 Status ModelStage::forward(const StageCall& call) {
-  PENSTOCK_RETURN_IF_ERROR(check(call, Pass::Forward));
-  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call, Pass::Forward));
+  PENSTOCK_RETURN_IF_ERROR(check(call, plan::ActionKind::Forward));
+  PENSTOCK_RETURN_IF_ERROR(prepare(call, Pass::Forward));
+  const ItemCall on = item_call(call);
   if (!has_embedding_) environment_.operators.copy(call.input, items_.front()->saved_residual(on.slot));
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool last = i + 1 == items_.size();
@@ -92,8 +98,9 @@ Status ModelStage::forward(const StageCall& call) {
 }
 
 Status ModelStage::backward(const StageCall& call) {
-  PENSTOCK_RETURN_IF_ERROR(check(call, Pass::Backward));
-  PENSTOCK_ASSIGN_OR_RETURN(const ItemCall on, item_call(call, Pass::Backward));
+  PENSTOCK_RETURN_IF_ERROR(check(call, plan::ActionKind::Backward));
+  PENSTOCK_RETURN_IF_ERROR(prepare(call, Pass::Backward));
+  const ItemCall on = item_call(call);
   kernels::TensorView gradient = call.input;
   for (size_t i = items_.size(); i-- > 0;) {
     const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
@@ -103,13 +110,38 @@ Status ModelStage::backward(const StageCall& call) {
   return ok_status();
 }
 
+// Every gradient is written straight to where the item before keeps it for its W.
 Status ModelStage::input_gradient(const StageCall& call) {
-  return unimplemented("stage {} microbatch {}: a backward split into I and W is not built yet; run B",
-                       index_.value, call.microbatch.value);
+  PENSTOCK_RETURN_IF_ERROR(check(call, plan::ActionKind::InputGradient));
+  PENSTOCK_RETURN_IF_ERROR(prepare(call, Pass::Backward));
+  const ItemCall on = item_call(call);
+  kernels::TensorView gradient = keep_output_gradient(on, call.input);
+  for (size_t i = items_.size(); i-- > 0;) {
+    kernels::TensorView input_gradient = call.output;
+    if (i > 0) {
+      const kernels::TensorView kept = items_[i - 1]->saved_output_gradient(on.slot);
+      input_gradient = kept.empty() ? environment_.workspace.edge[i % 2] : kept;
+    }
+    items_[i]->input_gradient(on, gradient, input_gradient);
+    gradient = input_gradient;
+  }
+  return ok_status();
+}
+
+// What comes from another stage stands in a boundary slot, which is free after I.
+kernels::TensorView ModelStage::keep_output_gradient(const ItemCall& call,
+                                                     kernels::TensorView gradient) const {
+  const kernels::TensorView kept = items_.back()->saved_output_gradient(call.slot);
+  if (kept.empty()) return gradient;
+  call.operators.copy(gradient, kept);
+  return kept;
 }
 
 Status ModelStage::weight_gradient(const StageCall& call) {
-  return input_gradient(call);
+  PENSTOCK_RETURN_IF_ERROR(check(call, plan::ActionKind::WeightGradient));
+  const ItemCall on = item_call(call);
+  for (size_t i = items_.size(); i-- > 0;) items_[i]->weight_gradient(on);
+  return ok_status();
 }
 
 Status ModelStage::warm_up() {
@@ -134,35 +166,46 @@ Status ModelStage::warm_up() {
   return ok_status();
 }
 
-StatusOr<ItemCall> ModelStage::item_call(const StageCall& call, Pass pass) const {
+// The weights and the documents that a computation reads; a weight gradient reads neither.
+Status ModelStage::prepare(const StageCall& call, Pass pass) const {
   if (environment_.versions != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(environment_.versions->read(call.weight_version, pass));
   }
   const kernels::TensorView starts = environment_.workspace.document_starts;
-  if (!starts.empty() && environment_.tokens != nullptr && !call.warm_up) {
-    const std::span<int32_t> values(starts.i32(), static_cast<size_t>(starts.elements()));
-    PENSTOCK_RETURN_IF_ERROR(environment_.tokens->microbatch(call.step, call.microbatch, {}, {}, values));
-  }
-  return ItemCall{.step = call.step,
-                  .microbatch = call.microbatch,
-                  .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
-                  .operators = environment_.operators,
-                  .workspace = environment_.workspace,
-                  .warm_up = call.warm_up,
-                  .evaluation = environment_.evaluation,
-                  .document_starts = starts};
+  if (starts.empty() || environment_.tokens == nullptr || call.warm_up) return ok_status();
+  const std::span<int32_t> values(starts.i32(), static_cast<size_t>(starts.elements()));
+  return environment_.tokens->microbatch(call.step, call.microbatch, {}, {}, values);
 }
 
-Status ModelStage::check(const StageCall& call, Pass pass) const {
-  if (call.slot < 0 || (call.slot + 1) * slot_bytes_ > activations_.bytes) {
-    return invalid_argument("stage {}: activation slot {} of {} slots of {} bytes", index_.value, call.slot,
-                            activations_.bytes / slot_bytes_, slot_bytes_);
+ItemCall ModelStage::item_call(const StageCall& call) const {
+  return {.step = call.step,
+          .microbatch = call.microbatch,
+          .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
+          .operators = environment_.operators,
+          .workspace = environment_.workspace,
+          .warm_up = call.warm_up,
+          .evaluation = environment_.evaluation,
+          .document_starts = environment_.workspace.document_starts};
+}
+
+Status ModelStage::check(const StageCall& call, plan::ActionKind kind) const {
+  PENSTOCK_RETURN_IF_ERROR(check_slot(call));
+  if (plan::is_half_backward(kind) && backward_ == BackwardForm::Fused) {
+    return invalid_argument("stage {}: {}{}, but its slots are laid out for whole backwards", index_.value,
+                            plan::letter(kind), call.microbatch.value);
   }
-  const bool forward = pass == Pass::Forward;
-  const bool has_lower_edge = !has_embedding_;
-  const bool has_upper_edge = head_ == nullptr;
+  const bool forward = kind == plan::ActionKind::Forward;
+  const bool has_edges = kind != plan::ActionKind::WeightGradient;
+  const bool has_lower_edge = has_edges && !has_embedding_;
+  const bool has_upper_edge = has_edges && head_ == nullptr;
   PENSTOCK_RETURN_IF_ERROR(check_boundary(call.input, forward ? has_lower_edge : has_upper_edge, "input"));
   return check_boundary(call.output, forward ? has_upper_edge : has_lower_edge, "output");
+}
+
+Status ModelStage::check_slot(const StageCall& call) const {
+  if (call.slot >= 0 && (call.slot + 1) * slot_bytes_ <= activations_.bytes) return ok_status();
+  return invalid_argument("stage {}: activation slot {} of {} slots of {} bytes", index_.value, call.slot,
+                          activations_.bytes / slot_bytes_, slot_bytes_);
 }
 
 Status ModelStage::check_boundary(kernels::TensorView tensor, bool expected, const char* what) const {

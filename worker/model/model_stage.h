@@ -3,10 +3,10 @@
 // Activation slot: the saved tensors of the items in model order, as each item's file lists them; every
 // tensor is rounded up to 64 bytes. Slot i begins at activations.data + i x slot_bytes. Edges: what passes
 // between two items is of the activations' type (train.dtype), inside a stage as between stages: the operation that
-// writes it rounds it, so the split cannot change a bit. Errors: those of the TokenSource; InvalidArgument
-// for a call whose tensors do not fit the stage; Internal for weights of a version that is not held; Unimplemented for
-// split backwards. Thread: the
-// interpreter's.
+// writes it rounds it, so the split cannot change a bit. Backwards may write over the slot, so that a forward has one.
+// I followed by W, whenever that is, leaves the bits of the whole backward. Errors: those of the TokenSource;
+// InvalidArgument for a call whose tensors do not fit the stage, or that splits a backward where the slots have no room
+// for it; Internal for weights of a version that is not held. Thread: the interpreter's.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "kernels/device/slab.h"
 #include "kernels/ops/operators.h"
+#include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
 #include "worker/data/token_source.h"
 #include "worker/model/parameters.h"
@@ -44,15 +45,16 @@ struct StageEnvironment {
 class ModelStage final : public Stage {
  public:
   // Bytes of one activation slot of a stage of these items, from what it lays out.
-  static int64_t slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items);
+  static int64_t slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items,
+                            plan::BackwardForm backward);
   // Whether a stage of these items asks for tokens: the ends of the model do, and where attention stays inside
   // documents every stage with a block.
   static bool reads_tokens(const plan::JobSpec& job, const std::vector<plan::Item>& items);
 
   // `items` are contiguous in model order. `activations` holds whole slots of slot_bytes and outlives the
-  // stage.
+  // stage. With BackwardForm::Split backwards may be whole, too.
   ModelStage(StageIndex index, const std::vector<plan::Item>& items, const StageEnvironment& environment,
-             kernels::SlabView activations);
+             kernels::SlabView activations, plan::BackwardForm backward = plan::BackwardForm::Fused);
   ~ModelStage() override;
 
   StageIndex index() const override { return index_; }
@@ -70,9 +72,12 @@ class ModelStage final : public Stage {
   int64_t loss_targets() const override;
 
  private:
-  Status check(const StageCall& call, Pass pass) const;
+  Status check(const StageCall& call, plan::ActionKind kind) const;
+  Status check_slot(const StageCall& call) const;
   Status check_boundary(kernels::TensorView tensor, bool expected, const char* what) const;
-  StatusOr<ItemCall> item_call(const StageCall& call, Pass pass) const;
+  ItemCall item_call(const StageCall& call) const;
+  Status prepare(const StageCall& call, Pass pass) const;
+  kernels::TensorView keep_output_gradient(const ItemCall& call, kernels::TensorView gradient) const;
 
   StageIndex index_;
   StageEnvironment environment_;
@@ -80,6 +85,7 @@ class ModelStage final : public Stage {
   std::vector<std::unique_ptr<ModelItem>> items_;
   HeadItem* head_ = nullptr;    // the last of items_, on the loss stage
   bool has_embedding_ = false;  // the first of items_
+  plan::BackwardForm backward_;
   int64_t slot_bytes_ = 0;
 };
 

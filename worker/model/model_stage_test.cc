@@ -354,7 +354,10 @@ TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
   for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
     for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
       for (const std::vector<plan::Item>& items : cut(spec.model, counts)) {
-        EXPECT_EQ(ModelStage::slot_bytes(spec, items), plan::activation_slot_bytes(spec, items));
+        for (const plan::BackwardForm form : {plan::BackwardForm::Fused, plan::BackwardForm::Split}) {
+          EXPECT_EQ(ModelStage::slot_bytes(spec, items, form),
+                    plan::activation_slot_bytes(spec, items, form));
+        }
         plan::RankProgram program;
         program.buffers = {{StageIndex(0), 3}};
         const auto predicted = plan::predict_memory(spec, {items}, program).value();
@@ -392,7 +395,9 @@ TEST_F(ModelStageTest, what_a_tied_matrix_takes_is_predicted_where_it_is_held) {
   const plan::JobSpec spec = with_tied_embeddings(with_qk_norm(job()));
   for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
     for (const std::vector<plan::Item>& items : cut(model, counts)) {
-      EXPECT_EQ(ModelStage::slot_bytes(spec, items), plan::activation_slot_bytes(spec, items));
+      for (const plan::BackwardForm form : {plan::BackwardForm::Fused, plan::BackwardForm::Split}) {
+        EXPECT_EQ(ModelStage::slot_bytes(spec, items, form), plan::activation_slot_bytes(spec, items, form));
+      }
       plan::RankProgram program;
       program.buffers = {{StageIndex(0), 3}};
       const auto predicted = plan::predict_memory(spec, {items}, program).value();
@@ -413,9 +418,16 @@ TEST_F(ModelStageTest, a_slot_holds_exactly_the_listed_tensors) {
                         rounded(tokens * heads) + rounded(tokens * 2 * intermediate);
   const int64_t head = 2 * rounded(tokens * hidden) + rounded(tokens);
   const plan::Split split = cut(job().model, {3, 3, 1});
-  EXPECT_EQ(ModelStage::slot_bytes(job(), split[0]), embedding + 2 * block);
-  EXPECT_EQ(ModelStage::slot_bytes(job(), split[1]), 3 * block);
-  EXPECT_EQ(ModelStage::slot_bytes(job(), split[2]), head);
+  using plan::BackwardForm;
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[0], BackwardForm::Fused), embedding + 2 * block);
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[1], BackwardForm::Fused), 3 * block);
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[2], BackwardForm::Fused), head);
+  // What W reads of I and finds nowhere else.
+  const int64_t of_block = 2 * rounded(tokens * hidden) + rounded(tokens * intermediate);
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[0], BackwardForm::Split),
+            embedding + rounded(tokens * hidden) + 2 * (block + of_block));
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[1], BackwardForm::Split), 3 * (block + of_block));
+  EXPECT_EQ(ModelStage::slot_bytes(job(), split[2], BackwardForm::Split), head);
 }
 
 TEST_F(ModelStageTest, only_the_ends_of_the_model_ask_for_tokens) {
@@ -458,10 +470,80 @@ TEST_F(ModelStageTest, wrong_tensors_are_refused_by_stage) {
   expect_refused(1, call, "slot 4 of 4");
 }
 
-TEST_F(ModelStageTest, a_split_backward_is_said_to_be_unbuilt) {
+TEST_F(ModelStageTest, a_backward_in_halves_gives_the_bits_of_the_whole_one) {
+  // Zero-bubble schedules move the weight gradient; the loss curve must not see it.
+  std::vector<plan::JobSpec> jobs = {
+      job(),
+      with_tied_embeddings(job()),
+      with_qk_norm(job()),
+      with_dropout(job()),
+      with_documents(job()),
+      with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job())))))};
+  for (size_t i = 0, plain = jobs.size(); i < plain; ++i) jobs.push_back(in_bfloat16(jobs[i]));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(i);
+    const plan::JobSpec& spec = jobs[i];
+    const int64_t microbatches = spec.microbatches();
+    SequentialRun whole(spec, cut(spec.model));
+    whole.run_step(1);
+    const Outcome expected = Outcome::of(whole);
+    ASSERT_TRUE(std::isfinite(expected.loss));
+    for (const std::vector<size_t>& counts :
+         std::vector<std::vector<size_t>>{{7}, {2, 2, 2, 1}, {1, 5, 1}, {1, 1, 1, 1, 1, 1, 1}}) {
+      SequentialRun run(spec, cut(spec.model, counts), 2, plan::BackwardForm::Split);
+      run.begin_step(1);
+      // All I before the first W: what W reads must have outlived every other use of the workspace.
+      for (int64_t m = 0; m < microbatches; ++m) run.forward(m);
+      for (int64_t m = 0; m < microbatches; ++m) run.input_gradient(m);
+      for (int64_t m = 0; m < microbatches; ++m) run.weight_gradient(m);
+      run.sum_tied_gradients();
+      expect_same_bits(Outcome::of(run), expected);
+    }
+  }
+}
+
+TEST_F(ModelStageTest, an_input_gradient_passes_on_the_bits_of_the_whole_backward) {
+  for (const plan::JobSpec& spec : {with_qk_norm(with_dropout(job())), in_bfloat16(job())}) {
+    SequentialRun whole(spec, cut(spec.model, {3, 3, 1}));
+    SequentialRun halves(spec, cut(spec.model, {3, 3, 1}), 1, plan::BackwardForm::Split);
+    for (SequentialRun* run : {&whole, &halves}) {
+      run->begin_step(0);
+      run->forward(0);
+    }
+    whole.backward(0);
+    halves.input_gradient(0);
+    for (size_t stage = 1; stage < whole.stages(); ++stage) {
+      const kernels::TensorView a = whole.gradient(stage), b = halves.gradient(stage);
+      EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0) << stage;
+    }
+  }
+}
+
+TEST_F(ModelStageTest, whole_and_split_backwards_mix_on_one_stage) {
+  // DualPipe runs both kinds of the same stage.
+  const plan::JobSpec spec = with_documents(job());
+  SequentialRun naive(spec, cut(spec.model, {3, 4}));
+  naive.run_step(2);
+  SequentialRun mixed(spec, cut(spec.model, {3, 4}), 1, plan::BackwardForm::Split);
+  mixed.begin_step(2);
+  for (int64_t m = 0; m < 4; ++m) mixed.forward(m);
+  mixed.input_gradient(0);
+  mixed.weight_gradient(0);
+  mixed.backward(1);
+  mixed.input_gradient(2);
+  mixed.input_gradient(3);
+  mixed.weight_gradient(2);
+  mixed.weight_gradient(3);
+  expect_same_bits(Outcome::of(mixed), Outcome::of(naive));
+}
+
+TEST_F(ModelStageTest, a_split_backward_without_room_in_the_slots_is_refused) {
   SequentialRun run(job(), cut(job().model));
-  EXPECT_EQ(run.stage(0).input_gradient({}).code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(run.stage(0).weight_gradient({}).code(), StatusCode::kUnimplemented);
+  const StageCall call{.step = StepIndex(0), .microbatch = MicrobatchIndex(2)};
+  for (const Status& status : {run.stage(0).input_gradient(call), run.stage(0).weight_gradient(call)}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(message(status), HasSubstr("laid out for whole backwards"));
+  }
 }
 
 TEST_F(ModelStageTest, data_that_runs_out_is_the_error_of_the_forward) {

@@ -34,9 +34,9 @@ class Stage {
   virtual void begin_step(StepIndex) {}
 
   virtual Status forward(const StageCall& call) = 0;
-  virtual Status backward(const StageCall& call) = 0;        // fused: input and weight gradients
-  virtual Status input_gradient(const StageCall& call) = 0;  // split; Unimplemented until a schedule needs it
-  virtual Status weight_gradient(const StageCall& call) = 0;  // split
+  virtual Status backward(const StageCall& call) = 0;         // fused: input and weight gradients
+  virtual Status input_gradient(const StageCall& call) = 0;   // split: as backward
+  virtual Status weight_gradient(const StageCall& call) = 0;  // later, from the slot; no tensor in or out
 
   // Whether this is the loss stage: the one that owns the head.
   virtual bool has_loss() const { return false; }

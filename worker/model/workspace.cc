@@ -23,7 +23,6 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
     wanted.push_back({&tensor, layout.place(element, shape)});
   };
   const kernels::DataType type = activation_type(job);
-  const int64_t projected = query_width + 2 * key_value_width;
   want(workspace.edge[0], {tokens, model.hidden_size}, type);
   want(workspace.edge[1], {tokens, model.hidden_size}, type);
   want(workspace.normed, {tokens, model.hidden_size}, type);
@@ -31,10 +30,13 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
   want(workspace.residual_gradient, {tokens, model.hidden_size}, type);
   want(workspace.activated, {tokens, model.intermediate_size}, type);
   want(workspace.activated_gradient, {tokens, model.intermediate_size}, type);
-  want(workspace.gate_up_gradient, {tokens, 2 * model.intermediate_size}, type);
   want(workspace.attended_gradient, {tokens, query_width}, type);
-  want(workspace.projected_gradient, {tokens, projected}, type);
   want(workspace.targets, {tokens}, kernels::DataType::Int32);
+  if (model.hidden_dropout > 0) {
+    for (kernels::TensorView& branch : workspace.branch_gradient) {
+      want(branch, {tokens, model.hidden_size}, type);
+    }
+  }
   if (model.qk_norm) {
     want(workspace.query, {tokens, query_width}, type);
     want(workspace.key, {tokens, key_value_width}, type);

@@ -23,17 +23,17 @@ class Workspace {
   int64_t bytes() const { return slab_.bytes(); }
 
   // Of the activations' type unless said otherwise. T tokens of a microbatch, H hidden, I intermediate, Hq and Hkv
-  // heads of D, W = (Hq + 2 Hkv) * D.
+  // heads of D.
   kernels::TensorView edge[2];             // [T, H]   gradient of the residual between two items of one stage
   kernels::TensorView normed;              // [T, H]   output of a norm
   kernels::TensorView normed_gradient;     // [T, H]
   kernels::TensorView residual_gradient;   // [T, H]   of h, inside a block
   kernels::TensorView activated;           // [T, I]   silu(gate) * up
   kernels::TensorView activated_gradient;  // [T, I]
-  kernels::TensorView gate_up_gradient;    // [T, 2 I]
   kernels::TensorView attended_gradient;   // [T, Hq * D]
-  kernels::TensorView projected_gradient;  // [T, W]   of query, key and value
   kernels::TensorView targets;             // [T]      i32
+  // With dropout.
+  kernels::TensorView branch_gradient[2];  // [T, H]   of what MLP and attention add to the residual
   // With qk_norm: normed and rotated.
   kernels::TensorView query;              // [T, Hq * D]
   kernels::TensorView key;                // [T, Hkv * D]

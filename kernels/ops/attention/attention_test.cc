@@ -121,6 +121,24 @@ TEST(Attention, gradients_are_those_of_the_reference) {
   }
 }
 
+TEST(Attention, gradients_may_overwrite_their_inputs) {
+  Rig rig;
+  uint32_t seed = 60;
+  for (const AttentionShape& shape : kShapes) {
+    Case c(shape, ++seed);
+    c.forward(*rig.ops);
+    c.backward(*rig.ops);
+    Floats q = c.q, k = c.k, v = c.v;
+    rig->attention_backward(
+        shape, c.queries(q), c.keys(k), c.keys(v), c.queries(c.y),
+        view(c.log_sum_exp, {shape.sequences * shape.query_heads * shape.sequence_length}), c.queries(c.dy),
+        c.queries(q), c.keys(k), c.keys(v));
+    EXPECT_EQ(q, c.dq);
+    EXPECT_EQ(k, c.dk);
+    EXPECT_EQ(v, c.dv);
+  }
+}
+
 TEST(Attention, bfloat16_columns_of_one_matrix_are_those_of_the_reference) {
   // Query, key and value are the columns of one product's output, and so are their gradients.
   Rig rig;

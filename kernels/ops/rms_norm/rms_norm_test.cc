@@ -83,6 +83,24 @@ TEST(RmsNorm, backward_adds_the_residual_and_writes_the_output_again) {
   EXPECT_EQ(dw, c.dw);
 }
 
+TEST(RmsNorm, backward_may_write_over_x) {
+  // The gradient over x, or the output over x: what a backward in place leaves for the weight gradient.
+  Rig rig;
+  Case c({70, 33}, 252);
+  c.run(*rig.ops);
+  Floats x = c.x, dw(33, 0);
+  rig->rms_norm_backward(c.rows(x), view(c.w, {33}), view(c.inverse_rms, {70}), c.rows(c.dy), c.rows(x),
+                         view(dw, {33}));
+  EXPECT_EQ(x, c.dx);
+  EXPECT_EQ(dw, c.dw);
+  x = c.x;
+  Floats dx(c.x.size(), NAN);
+  rig->rms_norm_backward(c.rows(x), view(c.w, {33}), view(c.inverse_rms, {70}), c.rows(c.dy), c.rows(dx),
+                         view(dw, {33}), {}, c.rows(x));
+  EXPECT_EQ(x, c.y);
+  EXPECT_EQ(dx, c.dx);
+}
+
 TEST(RmsNorm, a_token_of_several_rows_is_normalised_row_by_row) {
   // QK-norm: heads are rows; here as the middle columns of a wider matrix.
   Rig rig;

@@ -22,7 +22,8 @@ RankLowering::RankLowering(const ComputeProgram& program, const MessagePlan& pla
       plan_(plan),
       own_stages_(own_stages),
       updates_(program, rank, own_stages),
-      activation_slots_(own_stages.size()) {
+      activation_slots_(own_stages.size()),
+      backward_forms_(own_stages.size(), BackwardForm::Fused) {
   result_.rank = rank;
   result_.ranks = program.ranks;
   result_.stages = program.stages();
@@ -119,6 +120,7 @@ Status RankLowering::compute(const Work& work, bool overlaps_next) {
   Instruction& instruction = emit(InstructionKind::Compute, work.stage, work.microbatch);
   instruction.work = work;
   instruction.weight_version = version;
+  if (is_half_backward(work.kind)) backward_forms_[updates_.local(work.stage)] = BackwardForm::Split;
   instruction.overlaps_next = overlaps_next;
   return ok_status();
 }
@@ -249,7 +251,7 @@ void RankLowering::wait_send(int link) {
 
 void RankLowering::describe_buffers_and_links() {
   for (size_t local = 0; local < own_stages_.size(); ++local) {
-    result_.buffers.push_back({own_stages_[local], activation_slots_[local].used()});
+    result_.buffers.push_back({own_stages_[local], activation_slots_[local].used(), backward_forms_[local]});
   }
   const auto add = [&](int link) {
     const PlannedLink& planned = plan_.links()[link];

@@ -65,6 +65,7 @@ class RankLowering {
   bool may_post_all_ = true;                              // false until ValidateStep, where there is one
   size_t queued_ = 0;                                     // receives that were posted in queue order
   std::vector<LowestFree> activation_slots_;              // [own stage]
+  std::vector<BackwardForm> backward_forms_;              // [own stage]
   std::unordered_map<uint64_t, int> activation_slot_of_;  // leases held
   std::unordered_map<uint64_t, int> version_of_forward_;  // Stashed: from F to the end of its backward
   std::map<int, ReceiveEnd> receive_ends_;                // [link]

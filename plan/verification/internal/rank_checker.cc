@@ -189,10 +189,25 @@ void RankChecker::check_end() {
   check_link(hand_offs_);
   for (const auto& [peer, end] : outgoing_) check_link(end);
   if (!facts_.is_post_validated) check_provisional_messages();
+  check_backward_forms();
   if (unwaited_sends_ > 0) violate_unwaited_sends();
   if (program_.forward_only || steps_ == program_.updates) return;
   report_.add("numerics", Place{program_.rank, -1, ""}, "expected {} optimizer steps, found {}",
               program_.updates, steps_);
+}
+
+// A slot without room for what W reads of its I would be written past its end.
+void RankChecker::check_backward_forms() {
+  const auto words_of = [](BackwardForm form) {
+    return form == BackwardForm::Split ? "split backwards" : "whole backwards only";
+  };
+  for (const StageBuffers& buffers : program_.buffers) {
+    const BackwardForm found = own_.at(buffers.stage.value).backward;
+    if (found == buffers.backward) continue;
+    report_.add("memory", Place{program_.rank, -1, ""},
+                "the activation slots of stage {} are for {}, the instructions have {}", buffers.stage.value,
+                words_of(buffers.backward), words_of(found));
+  }
 }
 
 void RankChecker::check_cells_at_end() {

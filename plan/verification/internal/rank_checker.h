@@ -67,7 +67,9 @@ class RankChecker {
     std::vector<bool> leased;  // [slot]
     int held = 0;
     int high_water = 0;
-    int last_accumulated = -1;
+    BackwardForm backward = BackwardForm::Fused;  // of its computations
+    int last_started = -1;                        // B or I
+    int last_accumulated = -1;                    // B or W
     int last_forward = -1;
     std::vector<int> open;      // [update]: forwards whose backward has not ended
     std::vector<bool> reduced;  // [update]
@@ -105,6 +107,7 @@ class RankChecker {
   void violate_unwaited_sends();
   void check_end();
   void check_cells_at_end();
+  void check_backward_forms();
 
   template <typename... Args>
   void violate(const char* rule, fmt::format_string<Args...> format, Args&&... args) {

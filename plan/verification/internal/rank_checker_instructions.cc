@@ -156,14 +156,21 @@ void RankChecker::note_computation(Cell& cell) {
   }
   require(cell.forward, "forward");
   if (work.kind == ActionKind::WeightGradient) require(cell.backward_start, "input gradient");
-  if (starts_backward(work.kind)) claim(cell.backward_start);
+  if (is_half_backward(work.kind)) stage.backward = BackwardForm::Split;
+  const auto follow = [&](int& previous) {
+    if (work.microbatch.value <= previous) facts_.accumulates_in_order = false;
+    previous = work.microbatch.value;
+  };
+  if (starts_backward(work.kind)) {
+    claim(cell.backward_start);
+    follow(stage.last_started);
+  }
   if (!ends_backward(work.kind)) return;
   claim(cell.backward_end);
   const int update = update_of(work.microbatch);
   --stage.open[update];
   if (stage.reduced[update]) violate("numerics", "the gradients of update {} are reduced before it", update);
-  if (work.microbatch.value <= stage.last_accumulated) facts_.accumulates_in_order = false;
-  stage.last_accumulated = work.microbatch.value;
+  follow(stage.last_accumulated);
 }
 
 void RankChecker::check_version(Cell& cell) {

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 
+#include "worker/model/activation_type.h"
+
 namespace penstock::worker {
 
-EmbeddingItem::Saved::Saved(const plan::JobSpec& job, Layout& layout)
-    : tokens(layout.place(kernels::DataType::Int32, {job.tokens_per_microbatch()})) {}
+EmbeddingItem::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout)
+    : tokens(layout.place(kernels::DataType::Int32, {job.tokens_per_microbatch()})) {
+  if (form == plan::BackwardForm::Fused) return;
+  output_gradient = layout.place(activation_type(job), {job.tokens_per_microbatch(), job.model.hidden_size});
+}
 
 EmbeddingItem::EmbeddingItem(const plan::JobSpec& job, const ParameterStore& parameters, TokenSource& source,
-                             Layout& layout)
-    : saved_(job, layout), table_(parameters.at("model.embed_tokens.weight")), source_(&source) {}
+                             plan::BackwardForm form, Layout& layout)
+    : saved_(job, form, layout), table_(parameters.at("model.embed_tokens.weight")), source_(&source) {}
 
 Status EmbeddingItem::forward(const ItemCall& call, kernels::TensorView output) {
   const kernels::TensorView tokens = saved_.tokens.in(call.slot);
@@ -25,6 +30,10 @@ Status EmbeddingItem::forward(const ItemCall& call, kernels::TensorView output) 
 
 void EmbeddingItem::backward(const ItemCall& call, kernels::TensorView output_gradient, kernels::TensorView) {
   call.operators.embedding_backward(saved_.tokens.in(call.slot), output_gradient, table_.gradient);
+}
+
+void EmbeddingItem::weight_gradient(const ItemCall& call) {
+  backward(call, saved_output_gradient(call.slot), {});
 }
 
 }  // namespace penstock::worker

@@ -5,9 +5,10 @@
 //   inverse_rms      [T]     f32
 //   normed_gradient  [T, H]  a    of the final norm's output
 // The logits exist for some tokens at a time, and only once: the forward takes the loss from them, and with it their
-// gradient, the weight's and that of the norm's output. The backward has the norm left. So the head's weight
-// gradient adds up in the order of the forwards, which is that of the microbatches. The loss is the mean over the targets of the whole step, so gradients are scaled by 1 / their number, which is
-// known before the first one, and microbatches simply add up. Tokens without a target count for nothing.
+// gradient, the weight's and that of the norm's output. The backward has the norm left, and all of it is I. So the
+// head's weight gradient adds up in the order of the forwards, which is that of the microbatches. The loss is the mean
+// over the targets of the whole step, so gradients are scaled by 1 / their number, which is known before the first one,
+// and microbatches simply add up. Tokens without a target count for nothing.
 #pragma once
 
 #include "plan/spec/job_spec.h"
@@ -28,6 +29,12 @@ class HeadItem final : public ModelItem {
   kernels::TensorView saved_residual(void* slot) const override { return saved_.x.in(slot); }
   Status forward(const ItemCall& call, kernels::TensorView) override;
   void backward(const ItemCall& call, kernels::TensorView, kernels::TensorView input_gradient) override;
+  kernels::TensorView saved_output_gradient(void*) const override { return {}; }
+  void input_gradient(const ItemCall& call, kernels::TensorView,
+                      kernels::TensorView input_gradient) override {
+    backward(call, {}, input_gradient);
+  }
+  void weight_gradient(const ItemCall&) override {}
 
   void begin_step();
   const StepLoss& loss() const { return loss_; }

@@ -3,7 +3,12 @@
 // An item lays out, at construction, what its forward saves for its backward. `residual` is the [T, H] tensor
 // that passes from item to item; a block and the head keep the one that comes in as their first saved tensor,
 // so the item before writes straight into it. Gradients of parameters are added to, those of residuals are
-// written. Thread: the interpreter's.
+// written.
+//
+// The backward runs whole, or as input gradient (I) and, later, weight gradient (W). Either way it may write over
+// what the forward saved: a slot has one backward. Whole and in halves it runs the same operations on the same values,
+// so that every gradient has the same bits. Weights of norms are what I has gradients for anyway; those are added in I.
+// Thread: the interpreter's.
 #pragma once
 
 #include "base/ids.h"
@@ -41,6 +46,15 @@ class ModelItem {
   // none.
   virtual void backward(const ItemCall& call, kernels::TensorView output_gradient,
                         kernels::TensorView input_gradient) = 0;
+
+  // The halves, of an item laid out for BackwardForm::Split. Where the item keeps the gradient of its output from I to
+  // W: whoever makes it writes it there. Empty: it keeps none, any tensor will do.
+  virtual kernels::TensorView saved_output_gradient(void* slot) const = 0;
+  // As backward; leaves what weight_gradient reads in the slot. `output_gradient` is saved_output_gradient, unless
+  // that is empty.
+  virtual void input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                              kernels::TensorView input_gradient) = 0;
+  virtual void weight_gradient(const ItemCall& call) = 0;
 };
 
 }  // namespace penstock::worker

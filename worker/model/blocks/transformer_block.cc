@@ -12,7 +12,7 @@ using kernels::Operators;
 using kernels::TensorView;
 using Branch = DropoutPlace::Branch;
 
-TransformerBlock::Saved::Saved(const plan::JobSpec& job, Layout& layout) {
+TransformerBlock::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout) {
   const plan::ModelSpec& model = job.model;
   const DataType type = activation_type(job);
   const int64_t tokens = job.tokens_per_microbatch();
@@ -26,6 +26,10 @@ TransformerBlock::Saved::Saved(const plan::JobSpec& job, Layout& layout) {
   h = layout.place(type, {tokens, model.hidden_size});
   inverse_rms_2 = layout.place(DataType::Float32, {tokens});
   gate_up = layout.place(type, {tokens, 2 * model.intermediate_size});
+  if (form == plan::BackwardForm::Fused) return;
+  activated = layout.place(type, {tokens, model.intermediate_size});
+  feed_forward_gradient = layout.place(type, {tokens, model.hidden_size});
+  attention_gradient = layout.place(type, {tokens, model.hidden_size});
 }
 
 namespace {
@@ -53,7 +57,7 @@ TransformerBlock::Weights::Weights(const plan::ModelSpec& model, LayerIndex laye
 }
 
 TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
-                                   const ParameterStore& parameters, Layout& layout)
+                                   const ParameterStore& parameters, plan::BackwardForm form, Layout& layout)
     : model_(job.model),
       layer_(layer),
       seed_(job.train.seed),
@@ -63,7 +67,7 @@ TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
              .query_heads = job.model.num_attention_heads,
              .key_value_heads = job.model.num_key_value_heads,
              .head_size = job.model.head_size()},
-      saved_(job, layout),
+      saved_(job, form, layout),
       weights_(job.model, layer, parameters) {}
 
 Status TransformerBlock::forward(const ItemCall& call, TensorView output) {
@@ -145,18 +149,18 @@ TransformerBlock::Heads TransformerBlock::attention_inputs(const ItemCall& call)
   return normed;
 }
 
-// In place: from the gradients of the rotated heads to those of the projections.
-void TransformerBlock::heads_backward(const ItemCall& call, const Heads& gradients) const {
+// From the gradients of the rotated heads, where `heads` are, to those of the projections, where those were saved.
+void TransformerBlock::heads_backward(const ItemCall& call, const Heads& heads) const {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
-  ops.rope_backward(gradients.query, sequence_length_, model_.head_size(), model_.rope_theta);
-  ops.rope_backward(gradients.key, sequence_length_, model_.head_size(), model_.rope_theta);
+  ops.rope_backward(heads.query, sequence_length_, model_.head_size(), model_.rope_theta);
+  ops.rope_backward(heads.key, sequence_length_, model_.head_size(), model_.rope_theta);
   if (!model_.qk_norm) return;
   const Heads saved = heads_of(saved_.projected.in(call.slot));
-  ops.rms_norm_backward(saved.query, weights_.query_norm->value, space.query_inverse_rms, gradients.query,
-                        gradients.query, weights_.query_norm->gradient);
-  ops.rms_norm_backward(saved.key, weights_.key_norm->value, space.key_inverse_rms, gradients.key,
-                        gradients.key, weights_.key_norm->gradient);
+  ops.rms_norm_backward(saved.query, weights_.query_norm->value, space.query_inverse_rms, heads.query,
+                        saved.query, weights_.query_norm->gradient);
+  ops.rms_norm_backward(saved.key, weights_.key_norm->value, space.key_inverse_rms, heads.key, saved.key,
+                        weights_.key_norm->gradient);
 }
 
 uint64_t TransformerBlock::mask_key(const ItemCall& call, Branch branch) const {
@@ -167,63 +171,98 @@ uint64_t TransformerBlock::mask_key(const ItemCall& call, Branch branch) const {
                       .branch = branch});
 }
 
-// Of what the branch adds to the residual, from that of the residual: in workspace.normed_gradient, which a branch
-// needs later only.
-TensorView TransformerBlock::drop_gradient(const ItemCall& call, Branch branch, TensorView gradient) const {
-  if (model_.hidden_dropout == 0) return gradient;
-  const TensorView dropped = call.workspace.normed_gradient;
-  call.operators.dropout(gradient, model_.hidden_dropout, mask_key(call, branch), dropped);
-  return dropped;
+// Without dropout the two are one tensor.
+void TransformerBlock::drop_gradient(const ItemCall& call, Branch branch, TensorView of_residual,
+                                     TensorView of_branch) const {
+  if (drops()) call.operators.dropout(of_residual, model_.hidden_dropout, mask_key(call, branch), of_branch);
+}
+
+// Of h.
+TensorView TransformerBlock::residual_gradient(const ItemCall& call, const Left& left) const {
+  return drops() ? call.workspace.residual_gradient : left.attention_gradient;
 }
 
 void TransformerBlock::backward(const ItemCall& call, TensorView output_gradient, TensorView input_gradient) {
-  feed_forward_backward(call, output_gradient);
-  attention_backward(call, input_gradient);
+  const Workspace& space = call.workspace;
+  Left left{space.activated, output_gradient, space.residual_gradient};
+  if (drops()) left = {space.activated, space.branch_gradient[0], space.branch_gradient[1]};
+  feed_forward_input_gradient(call, output_gradient, left);
+  attention_input_gradient(call, left, input_gradient);
+  add_weight_gradients(call, left);
 }
 
-// From the gradient of the output to workspace.residual_gradient, that of h.
-void TransformerBlock::feed_forward_backward(const ItemCall& call, TensorView output_gradient) {
+// With dropout the branch's gradient is kept, which I makes of this one.
+TensorView TransformerBlock::saved_output_gradient(void* slot) const {
+  return drops() ? TensorView() : saved_.feed_forward_gradient.in(slot);
+}
+
+TransformerBlock::Left TransformerBlock::left_in_slot(void* slot) const {
+  return {saved_.activated.in(slot), saved_.feed_forward_gradient.in(slot),
+          saved_.attention_gradient.in(slot)};
+}
+
+void TransformerBlock::input_gradient(const ItemCall& call, TensorView output_gradient,
+                                      TensorView input_gradient) {
+  const Left left = left_in_slot(call.slot);
+  feed_forward_input_gradient(call, output_gradient, left);
+  attention_input_gradient(call, left, input_gradient);
+}
+
+void TransformerBlock::weight_gradient(const ItemCall& call) {
+  add_weight_gradients(call, left_in_slot(call.slot));
+}
+
+// From the gradient of the output to that of h.
+void TransformerBlock::feed_forward_input_gradient(const ItemCall& call, TensorView output_gradient,
+                                                   const Left& left) const {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
+  const TensorView h = saved_.h.in(call.slot);
   const TensorView gate_up = saved_.gate_up.in(call.slot);
-  const TensorView gate_up_gradient = space.gate_up_gradient;
 
-  const TensorView down_gradient = drop_gradient(call, Branch::FeedForward, output_gradient);
-  ops.linear_input_gradient(down_gradient, weights_.down.packed.weight, space.activated_gradient);
-  ops.swiglu_backward(gate_of(gate_up), up_of(gate_up), space.activated_gradient, gate_of(gate_up_gradient),
-                      up_of(gate_up_gradient), space.activated);
-  ops.linear_weight_gradient(down_gradient, space.activated, {&weights_.down.gradient, 1});
-  ops.linear_input_gradient(gate_up_gradient, weights_.gate.packed.weight, space.normed_gradient);
-  ops.rms_norm_backward(saved_.h.in(call.slot), weights_.feed_forward_norm.value,
-                        saved_.inverse_rms_2.in(call.slot), space.normed_gradient, space.residual_gradient,
-                        weights_.feed_forward_norm.gradient, output_gradient, space.normed);
-  ops.linear_weight_gradient(gate_up_gradient, space.normed,
-                             std::array{weights_.gate.gradient, weights_.up.gradient});
+  drop_gradient(call, Branch::FeedForward, output_gradient, left.feed_forward_gradient);
+  ops.linear_input_gradient(left.feed_forward_gradient, weights_.down.packed.weight,
+                            space.activated_gradient);
+  ops.swiglu_backward(gate_of(gate_up), up_of(gate_up), space.activated_gradient, gate_of(gate_up),
+                      up_of(gate_up), left.activated);
+  ops.linear_input_gradient(gate_up, weights_.gate.packed.weight, space.normed_gradient);
+  ops.rms_norm_backward(h, weights_.feed_forward_norm.value, saved_.inverse_rms_2.in(call.slot),
+                        space.normed_gradient, residual_gradient(call, left),
+                        weights_.feed_forward_norm.gradient, output_gradient, h);
 }
 
-// From workspace.residual_gradient to the gradient of x.
-void TransformerBlock::attention_backward(const ItemCall& call, TensorView input_gradient) {
+// From the gradient of h to that of x.
+void TransformerBlock::attention_input_gradient(const ItemCall& call, const Left& left,
+                                                TensorView input_gradient) const {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
-  const TensorView attended = saved_.attended.in(call.slot);
-  const TensorView projected_gradient = space.projected_gradient;
-  const Heads gradients = heads_of(projected_gradient);
+  const TensorView x = saved_.x.in(call.slot);
 
-  const TensorView branch_gradient = drop_gradient(call, Branch::Attention, space.residual_gradient);
-  ops.linear_weight_gradient(branch_gradient, attended, {&weights_.attention_output.gradient, 1});
-  ops.linear_input_gradient(branch_gradient, weights_.attention_output.packed.weight,
+  drop_gradient(call, Branch::Attention, residual_gradient(call, left), left.attention_gradient);
+  ops.linear_input_gradient(left.attention_gradient, weights_.attention_output.packed.weight,
                             space.attended_gradient);
   const Heads heads = attention_inputs(call);
-  ops.attention_backward(shape_, heads.query, heads.key, heads.value, attended,
-                         saved_.log_sum_exp.in(call.slot), space.attended_gradient, gradients.query,
-                         gradients.key, gradients.value, call.document_starts);
-  heads_backward(call, gradients);
-  ops.linear_input_gradient(projected_gradient, weights_.query.packed.weight, space.normed_gradient);
-  ops.rms_norm_backward(saved_.x.in(call.slot), weights_.attention_norm.value,
-                        saved_.inverse_rms_1.in(call.slot), space.normed_gradient, input_gradient,
-                        weights_.attention_norm.gradient, space.residual_gradient, space.normed);
+  ops.attention_backward(shape_, heads.query, heads.key, heads.value, saved_.attended.in(call.slot),
+                         saved_.log_sum_exp.in(call.slot), space.attended_gradient, heads.query, heads.key,
+                         heads.value, call.document_starts);
+  heads_backward(call, heads);
+  ops.linear_input_gradient(saved_.projected.in(call.slot), weights_.query.packed.weight,
+                            space.normed_gradient);
+  ops.rms_norm_backward(x, weights_.attention_norm.value, saved_.inverse_rms_1.in(call.slot),
+                        space.normed_gradient, input_gradient, weights_.attention_norm.gradient,
+                        residual_gradient(call, left), x);
+}
+
+// Of all matrices, each from what its product read and the gradient of what that made.
+void TransformerBlock::add_weight_gradients(const ItemCall& call, const Left& left) const {
+  Operators& ops = call.operators;
+  ops.linear_weight_gradient(left.feed_forward_gradient, left.activated, {&weights_.down.gradient, 1});
+  ops.linear_weight_gradient(saved_.gate_up.in(call.slot), saved_.h.in(call.slot),
+                             std::array{weights_.gate.gradient, weights_.up.gradient});
+  ops.linear_weight_gradient(left.attention_gradient, saved_.attended.in(call.slot),
+                             {&weights_.attention_output.gradient, 1});
   ops.linear_weight_gradient(
-      projected_gradient, space.normed,
+      saved_.projected.in(call.slot), saved_.x.in(call.slot),
       std::array{weights_.query.gradient, weights_.key.gradient, weights_.value.gradient});
 }
 

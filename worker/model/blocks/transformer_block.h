@@ -12,11 +12,20 @@
 //   h              [T, H]                  a
 //   inverse_rms_2  [T]                     f32
 //   gate_up        [T, 2 I]                a
+// and behind them, where the backward is split:
+//   activated              [T, I]          a    silu(gate) * up
+//   feed_forward_gradient  [T, H]          a    of what the MLP adds to the residual
+//   attention_gradient     [T, H]          a    of what attention adds to it
 // The norms' outputs, normed queries and keys, dropout masks and the SwiGLU product cost one cheap pass each and
 // are computed again in the backward. x, h and their gradients are rounded to a, each once: h and the output are
 // rounded where the residual has been added.
+//
+// The input gradient puts what the weight gradient reads where the forward's values have been read for the last time:
+// the norms' outputs over x and h, gradients over projected and gate_up. A whole backward is both, one after the other;
+// the three tensors behind are then the workspace's.
 #pragma once
 
+#include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
 #include "worker/model/blocks/item.h"
 #include "worker/model/counter_random.h"
@@ -28,19 +37,33 @@ namespace penstock::worker {
 class TransformerBlock final : public ModelItem {
  public:
   TransformerBlock(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters,
-                   Layout& layout);
+                   plan::BackwardForm form, Layout& layout);
 
-  static void place(const plan::JobSpec& job, Layout& layout) { Saved(job, layout); }
+  static void place(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout) {
+    Saved(job, form, layout);
+  }
 
   kernels::TensorView saved_residual(void* slot) const override { return saved_.x.in(slot); }
   Status forward(const ItemCall& call, kernels::TensorView output) override;
   void backward(const ItemCall& call, kernels::TensorView output_gradient,
                 kernels::TensorView input_gradient) override;
+  kernels::TensorView saved_output_gradient(void* slot) const override;
+  void input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                      kernels::TensorView input_gradient) override;
+  void weight_gradient(const ItemCall& call) override;
 
  private:
   struct Saved {
-    Saved(const plan::JobSpec& job, Layout& layout);
+    Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout);
     Place x, inverse_rms_1, projected, attended, log_sum_exp, h, inverse_rms_2, gate_up;
+    Place activated, feed_forward_gradient, attention_gradient;  // where the backward is split
+  };
+  // What the weight gradient reads of the input gradient beside what that wrote over the slot. Without dropout a
+  // branch's gradient is that of the residual.
+  struct Left {
+    kernels::TensorView activated;              // [T, I]
+    kernels::TensorView feed_forward_gradient;  // [T, H]
+    kernels::TensorView attention_gradient;     // [T, H]
   };
   struct Weights {
     Weights(const plan::ModelSpec& model, LayerIndex layer, const ParameterStore& parameters);
@@ -60,8 +83,12 @@ class TransformerBlock final : public ModelItem {
 
   void attention_forward(const ItemCall& call);
   void feed_forward_forward(const ItemCall& call, kernels::TensorView output);
-  void feed_forward_backward(const ItemCall& call, kernels::TensorView output_gradient);
-  void attention_backward(const ItemCall& call, kernels::TensorView input_gradient);
+  Left left_in_slot(void* slot) const;
+  void feed_forward_input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                                   const Left& left) const;
+  void attention_input_gradient(const ItemCall& call, const Left& left,
+                                kernels::TensorView input_gradient) const;
+  void add_weight_gradients(const ItemCall& call, const Left& left) const;
 
   void add_branch(const ItemCall& call, DropoutPlace::Branch branch, const BranchEnd& end) const;
   Heads heads_of(kernels::TensorView projected) const;
@@ -69,10 +96,12 @@ class TransformerBlock final : public ModelItem {
   kernels::TensorView up_of(kernels::TensorView gate_up) const;
   void rotate(const ItemCall& call, const Heads& heads) const;
   Heads attention_inputs(const ItemCall& call) const;
-  void heads_backward(const ItemCall& call, const Heads& gradients) const;
+  void heads_backward(const ItemCall& call, const Heads& heads) const;
   uint64_t mask_key(const ItemCall& call, DropoutPlace::Branch branch) const;
-  kernels::TensorView drop_gradient(const ItemCall& call, DropoutPlace::Branch branch,
-                                    kernels::TensorView gradient) const;
+  bool drops() const { return model_.hidden_dropout > 0; }
+  void drop_gradient(const ItemCall& call, DropoutPlace::Branch branch, kernels::TensorView of_residual,
+                     kernels::TensorView of_branch) const;
+  kernels::TensorView residual_gradient(const ItemCall& call, const Left& left) const;
 
   plan::ModelSpec model_;
   LayerIndex layer_;

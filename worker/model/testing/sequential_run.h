@@ -35,8 +35,10 @@ inline plan::Split cut(const plan::ModelSpec& model, const std::vector<size_t>& 
 
 class SequentialRun {
  public:
-  SequentialRun(const plan::JobSpec& job, const plan::Split& split, int threads = 1)
+  SequentialRun(const plan::JobSpec& job, const plan::Split& split, int threads = 1,
+                plan::BackwardForm backward = plan::BackwardForm::Fused)
       : job_(job),
+        backward_(backward),
         threads_(threads),
         operators_(kernels::make_cpu_operators(threads_)),
         workspace_(Workspace::create(job_).value()),
@@ -54,6 +56,8 @@ class SequentialRun {
     const kernels::TensorView view = stages_[stage]->activation_view;
     return {view.f32(), static_cast<size_t>(view.elements())};
   }
+  // What the stage passed back in the last backward, but for the first stage.
+  kernels::TensorView gradient(size_t stage) const { return stages_[stage]->gradient_view; }
 
   // Every parameter of the model, in model order.
   std::vector<Parameter> parameters() const {
@@ -80,6 +84,9 @@ class SequentialRun {
   void backward(int64_t microbatch) {
     for (size_t s = stages_.size(); s-- > 0;) backward_stage(s, microbatch);
   }
+  void input_gradient(int64_t microbatch) {
+    for (size_t s = stages_.size(); s-- > 0;) backward_stage(s, microbatch, &ModelStage::input_gradient);
+  }
   // One stage's part of these.
   void forward_stage(size_t s, int64_t microbatch) {
     StageCall call = call_for(microbatch);
@@ -87,11 +94,16 @@ class SequentialRun {
     if (s + 1 < stages_.size()) call.output = stages_[s]->activation_view;
     require(stages_[s]->stage->forward(call));
   }
-  void backward_stage(size_t s, int64_t microbatch) {
+  void backward_stage(size_t s, int64_t microbatch,
+                      Status (ModelStage::*kind)(const StageCall&) = &ModelStage::backward) {
     StageCall call = call_for(microbatch);
     if (s + 1 < stages_.size()) call.input = stages_[s + 1]->gradient_view;
     if (s > 0) call.output = stages_[s]->gradient_view;
-    require(stages_[s]->stage->backward(call));
+    require((stages_[s]->stage.get()->*kind)(call));
+  }
+  // Behind input_gradient, whenever that was.
+  void weight_gradient(int64_t microbatch) {
+    for (const auto& each : stages_) require(each->stage->weight_gradient(call_for(microbatch)));
   }
 
   // What the owner of a tied matrix does after the last backward: embedding + head, in this order.
@@ -144,7 +156,7 @@ class SequentialRun {
   }
 
   void add_stage(const std::vector<plan::Item>& items) {
-    const int64_t slab_bytes = ModelStage::slot_bytes(job_, items) * job_.microbatches();
+    const int64_t slab_bytes = ModelStage::slot_bytes(job_, items, backward_) * job_.microbatches();
     const kernels::DataType type = activation_type(job_);
     const int64_t tokens = job_.tokens_per_microbatch();
     const int64_t boundary_bytes = tokens * job_.model.hidden_size * kernels::size_bytes(type);
@@ -163,11 +175,12 @@ class SequentialRun {
     state->stage = std::make_unique<ModelStage>(
         StageIndex(static_cast<int64_t>(stages_.size())), items,
         StageEnvironment{job_, *operators_, state->parameters, workspace_, &tokens_},
-        state->activations.view());
+        state->activations.view(), backward_);
     stages_.push_back(std::move(state));
   }
 
   plan::JobSpec job_;
+  plan::BackwardForm backward_;
   kernels::ComputeThreads threads_;
   std::unique_ptr<kernels::Operators> operators_;
   Workspace workspace_;
