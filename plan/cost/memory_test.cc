@@ -149,7 +149,7 @@ TEST(PredictMemory, a_tied_matrix_is_held_where_it_is_used_and_updated_once) {
 
   const Split one = {model_items(tied.model)};
   RankProgram whole;
-  whole.buffers = {{StageIndex(0), 1}};
+  whole.buffers = {{.stage = StageIndex(0), .activation_slots = 1, .twin = {}}};
   const MemoryPrediction together = predict_memory(tied, one, whole).value();
   const MemoryPrediction apart = predict_memory(untied, one, whole).value();
   EXPECT_EQ(together.parameters, apart.parameters - kMatrix);

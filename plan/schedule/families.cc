@@ -12,6 +12,7 @@ namespace {
 
 enum class Stages : uint8_t { One, Two, Any };  // stages_per_rank
 enum class Ranks : uint8_t { Any, Even };
+enum class Sums : uint8_t { InMicrobatchOrder, InAnOrderOfItsOwn };
 enum class Steps : uint8_t { Repeated, Own };     // several updates: one after the other, or the family's
 enum class Backwards : uint8_t { Whole, Split };  // for the size of the program
 enum class Rule : uint8_t { Any, P, TwoP, TwoPLess1, PLess1 };  // from which m on the published figures hold
@@ -25,12 +26,13 @@ struct Family {
   Backwards backwards = Backwards::Whole;
   Ranks ranks = Ranks::Any;
   Steps steps = Steps::Repeated;
+  Sums sums = Sums::InMicrobatchOrder;
 };
 
 constexpr std::array kFamilies = {
     Family{.name = "naive", .generate = families::naive},
     Family{.name = "gpipe", .generate = families::gpipe},
-    Family{.name = "gpipe-lifo", .generate = families::gpipe_lifo},
+    Family{.name = "gpipe-lifo", .generate = families::gpipe_lifo, .sums = Sums::InAnOrderOfItsOwn},
     Family{.name = "1f1b", .generate = families::one_f_one_b},
     Family{.name = "interleaved-1f1b",
            .generate = families::interleaved_1f1b,
@@ -43,7 +45,8 @@ constexpr std::array kFamilies = {
     Family{.name = "looped-bfs-lifo",
            .generate = families::looped_bfs_lifo,
            .stages = Stages::Any,
-           .microbatches = Rule::P},
+           .microbatches = Rule::P,
+           .sums = Sums::InAnOrderOfItsOwn},
     Family{.name = "1f1b-v",
            .generate = families::one_f_one_b_v,
            .stages = Stages::Two,
@@ -75,14 +78,19 @@ constexpr std::array kFamilies = {
            .microbatches = Rule::TwoP,
            .made_for = Rule::TwoPLess1,
            .backwards = Backwards::Split,
-           .ranks = Ranks::Even},
+           .ranks = Ranks::Even,
+           .sums = Sums::InAnOrderOfItsOwn},
     Family{.name = "dualpipe-v",
            .generate = families::dualpipe_v,
            .stages = Stages::Two,
            .microbatches = Rule::TwoP,
            .made_for = Rule::TwoPLess1,
            .backwards = Backwards::Split},
-    Family{.name = "chimera", .generate = families::chimera, .microbatches = Rule::P, .ranks = Ranks::Even},
+    Family{.name = "chimera",
+           .generate = families::chimera,
+           .microbatches = Rule::P,
+           .ranks = Ranks::Even,
+           .sums = Sums::InAnOrderOfItsOwn},
     Family{.name = "pipedream", .generate = families::pipedream, .steps = Steps::Own},
     Family{.name = "pipedream-2bw",
            .generate = families::pipedream_2bw,
@@ -322,13 +330,10 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-std::vector<std::string> trainable_schedule_names() {
-  std::vector<std::string> names = schedule_names();
-  std::erase_if(names, [](const std::string& name) {
-    const StatusOr<ComputeProgram> smallest = generate({.name = name, .ranks = 2, .microbatches = 2});
-    return !smallest.ok() || !why_not_trainable(*smallest).empty();
+bool adds_in_an_order_of_its_own(const std::string& name) {
+  return std::any_of(kFamilies.begin(), kFamilies.end(), [&](const Family& family) {
+    return family.name == name && family.sums == Sums::InAnOrderOfItsOwn;
   });
-  return names;
 }
 
 }  // namespace penstock::plan

@@ -45,7 +45,8 @@ int stages_of_searched(const std::string& name);
 // Names that generate() knows today, in the order in which help shows them.
 std::vector<std::string> schedule_names();
 
-// Those of them whose programs workers can train with (why_not_trainable in program.h).
-std::vector<std::string> trainable_schedule_names();
+// Whether the schedule adds gradients up in another order by design, last in, first out or on two ranks: its losses are
+// those of the others within a tolerance (README), not to the bit.
+bool adds_in_an_order_of_its_own(const std::string& name);
 
 }  // namespace penstock::plan

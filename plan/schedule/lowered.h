@@ -32,7 +32,7 @@ enum class InstructionKind : uint8_t {
   WaitSend,           // wait until send slot `slot` of the link may be written again
   HandOff,            // producer and consumer are both on this rank: pass the tensor without a transfer, in
                       // `slot` of the link (rank, rank); stands right after its producer
-  ReduceGradients,    // sum gradients of work.stage over replicas and the data-parallel group
+  ReduceGradients,    // sum gradients of work.stage over its replicas (StageBuffers::twin)
   OptimizerStep,      // global norm, clip, update all of the rank's parameters; ends update `update`
   ValidateStep,  // the step before was provisional: keep it, or apply it anew and run this program from its
                  // start again (post_validation.h); in a program without it, OptimizerStep is a barrier
@@ -49,7 +49,9 @@ struct Instruction {
   int32_t slot = -1;  // activation slot, or receive or send slot of the link
   int32_t weight_version = 0;
   int32_t update = 0;
-  bool overlaps_next = false;  // Compute: first half of an overlapped pair
+  // Compute: first half of an overlapped pair. Both inputs are waited for before, both outputs leave behind. A device
+  // that runs one half after the other may send the first's output and wait for the second's input between the two.
+  bool overlaps_next = false;
 
   auto operator<=>(const Instruction&) const = default;
 };
@@ -63,6 +65,8 @@ struct StageBuffers {
   StageIndex stage;
   int32_t activation_slots = 0;  // H_s
   BackwardForm backward = BackwardForm::Fused;
+  int32_t replica = 0;  // which one of the stage this is
+  RankIndex twin;       // the rank that holds the other one; unset where there is none
 };
 
 // A directed pair of ranks with at least one transfer. All its messages pass in one order, which both ends

@@ -91,20 +91,6 @@ bool accumulates_in_microbatch_order(const ComputeProgram& program) {
   return in_order;
 }
 
-std::string why_not_trainable(const ComputeProgram& program) {
-  if (program.has_replicas()) return "holds a stage on two ranks";
-  bool splits = false, overlaps = false;
-  for (const auto& actions : program.actions) {
-    for (const Action& action : actions) overlaps = overlaps || action.overlapped;
-    for_each_work(actions, [&](const Work& work) {
-      splits = splits || work.kind == ActionKind::InputGradient || work.kind == ActionKind::WeightGradient;
-    });
-  }
-  if (splits) return "splits backwards into I and W";
-  if (overlaps) return "overlaps pairs of actions";
-  return accumulates_in_microbatch_order(program) ? "" : "accumulates gradients out of microbatch order";
-}
-
 std::vector<int> high_water_per_stage(const ComputeProgram& program) {
   std::vector<int> high_water(program.stages(), 0);
   for (const auto& actions : program.actions) {

@@ -52,10 +52,6 @@ std::vector<std::vector<RankIndex>> v_placement(int ranks);
 // count; the head forms its own with its loss, so the forwards of the loss stage count too.
 bool accumulates_in_microbatch_order(const ComputeProgram& program);
 
-// Why workers cannot train with the program: it splits backwards, overlaps pairs, holds stages twice or
-// accumulates out of microbatch order. Empty: they can.
-std::string why_not_trainable(const ComputeProgram& program);
-
 // H_s per stage: the maximum over time of (forwards started - backwards finished), W being the backward's end
 // where it is split, and F itself in a forward-only program. Counted in program order on the rank that holds
 // the stage; replicas report the larger.

@@ -140,8 +140,9 @@ TEST(ParseJobSpec, p2p_is_two_sided_unless_the_job_says_otherwise) {
   EXPECT_EQ(parse_job_spec(with("  p2p: {mode: two-sided}\n", ""))->parallel.p2p, P2pMode::TwoSided);
   EXPECT_EQ(parse_job_spec(kJob)->parallel.p2p, P2pMode::TwoSided);
   EXPECT_EQ(parse_job_spec(with("mode: two-sided", "mode: one-sided"))->parallel.p2p, P2pMode::OneSided);
-  EXPECT_EQ(refusal(with("mode: two-sided", "mode: onesided")),
-            "line 33: parallel.p2p.mode: expected one of two-sided, one-sided, found onesided; did you mean one-sided?");
+  EXPECT_EQ(
+      refusal(with("mode: two-sided", "mode: onesided")),
+      "line 33: parallel.p2p.mode: expected one of two-sided, one-sided, found onesided; did you mean one-sided?");
 }
 
 TEST(ParseJobSpec, restart_is_read_and_said_to_count_as_zero) {
@@ -290,8 +291,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "x 2 = 12"},
         Refusal{
             "schedule: interleaved-1f1b", "schedule: interleaved-1f1",
-            "line 29: parallel.schedule: expected one of naive, gpipe, 1f1b, interleaved-1f1b, "
-            "looped-bfs, 1f1b-v, pipedream, pipedream-2bw, found interleaved-1f1; did you mean interleaved-1f1b?"},
+            "line 29: parallel.schedule: expected one of naive, gpipe, gpipe-lifo, 1f1b, interleaved-1f1b, "
+            "looped-bfs, looped-bfs-lifo, 1f1b-v, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe, dualpipe-v, "
+            "chimera, pipedream, pipedream-2bw, zb-auto, v-auto, found interleaved-1f1; did you mean "
+            "interleaved-1f1b?"},
         Refusal{"schedule: interleaved-1f1b", "schedule: 1f1b",
                 "line 29: parallel.schedule: stages_per_rank: schedule '1f1b' takes 1, found 2; "
                 "'interleaved-1f1b' takes any"}));
@@ -325,18 +328,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"  data: 1", "  data: 4", "line 32: parallel.data: not built yet; expected 1, found 4"},
         Refusal{"mode: two-sided", "min_ctas: 1",
                 "line 33: parallel.p2p.min_ctas: not built yet; expected no such key, found 1"},
-        Refusal{"optimizer_step: barrier", "optimizer_step: overlapped",
-                "line 34: parallel.optimizer_step: not built yet; expected one of barrier, post-validated, found "
-                "overlapped"},
         Refusal{
-            "schedule: interleaved-1f1b", "schedule: gpipe-lifo",
-            "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-            "interleaved-1f1b, looped-bfs, 1f1b-v, pipedream, pipedream-2bw, found gpipe-lifo, which accumulates gradients out of "
-            "microbatch order"},
-        Refusal{
-            "schedule: interleaved-1f1b", "schedule: zb-v",
-            "line 29: parallel.schedule: not built yet; expected one of naive, gpipe, 1f1b, "
-            "interleaved-1f1b, looped-bfs, 1f1b-v, pipedream, pipedream-2bw, found zb-v, which splits backwards into I and W"},
+            "optimizer_step: barrier", "optimizer_step: overlapped",
+            "line 34: parallel.optimizer_step: not built yet; expected one of barrier, post-validated, found "
+            "overlapped"},
         Refusal{"recompute: none", "recompute: full",
                 "line 35: recompute: not built yet; expected none, found full"},
         Refusal{"recompute: none", "recompute: [1, 2]",

@@ -47,9 +47,13 @@ std::string with_program(const std::string& name, const ComputeProgram& program)
 std::vector<std::vector<RankIndex>> placement_of(const JobSpec& job) {
   std::vector<std::vector<RankIndex>> placement(static_cast<size_t>(job.stages()));
   for (size_t rank = 0; rank < job.parallel.program.size(); ++rank) {
-    for (const Action& action : job.parallel.program[rank]) {
-      auto& ranks = placement[static_cast<size_t>(action.work.stage.value)];
+    const auto place = [&](const Work& work) {
+      auto& ranks = placement[static_cast<size_t>(work.stage.value)];
       if (ranks.empty()) ranks.emplace_back(static_cast<int64_t>(rank));
+    };
+    for (const Action& action : job.parallel.program[rank]) {
+      place(action.work);
+      if (action.overlapped) place(*action.overlapped);
     }
   }
   return placement;
@@ -74,8 +78,15 @@ StatusOr<std::string> with_schedule_program(const std::string& yaml, const Compu
     return invalid_argument("parallel.schedule: expected file:PATH or a searched schedule, found neither");
   }
   if (program.updates != 1) {
-    return invalid_argument("line {}: parallel.schedule: expected a program of one optimizer step, found one of {}",
-                            name->line, program.updates);
+    return invalid_argument(
+        "line {}: parallel.schedule: expected a program of one optimizer step, found one of {}", name->line,
+        program.updates);
+  }
+  if (program.has_replicas()) {
+    return invalid_argument(
+        "line {}: parallel.schedule: expected a program with every stage on one rank, found one with stages on two; "
+        "a job takes dualpipe and chimera by name",
+        name->line);
   }
   const std::optional<size_t> size = size_in_text(yaml, *name);
   const bool one_line = name->text.find_first_of("\r\n\t") == std::string::npos;

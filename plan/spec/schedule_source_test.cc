@@ -110,14 +110,25 @@ TEST(ScheduleSource, a_file_without_its_program_is_refused) {
               HasSubstr("parallel.schedule.program: expected"));
 }
 
-TEST(ScheduleSource, kinds_that_workers_do_not_run_are_refused_by_kind) {
+TEST(ScheduleSource, split_backwards_and_pairs_travel_too) {
+  const ComputeProgram pairs = generate({.name = "dualpipe-v", .ranks = 1, .microbatches = 2}).value();
+  const std::string text =
+      with_schedule_program(job("{pipeline: 1, stages_per_rank: 2, schedule: file:mine.json}"), pairs)
+          .value();
+  EXPECT_THAT(text, HasSubstr("O("));
+  EXPECT_THAT(text, HasSubstr("I"));
+  const StatusOr<JobSpec> spec = parse_job_spec(text);
+  ASSERT_TRUE(spec.ok()) << message(spec.status());
+  EXPECT_EQ(compute_program(*spec)->actions, pairs.actions);
+  EXPECT_EQ(compute_program(*spec)->placement, pairs.placement);
+}
+
+TEST(ScheduleSource, actions_that_no_rank_can_run_are_refused_by_name) {
   const auto refused = [](const std::string& actions, const std::string& why) {
     EXPECT_THAT(refusal("{pipeline: 1, schedule: {file: a, program: [\"" + actions + "\"]}}"),
                 HasSubstr(why));
   };
-  refused("0F0 0I0 0W0", "line 6: parallel.schedule.program[0]: not built yet");
-  refused("0F0 0I0 0W0", "expected F and B, which workers run, found 0I0");
-  refused("0F0 O(0B0;0F1) 0B1", "found O(0B0;0F1)");
+  refused("0F0 O(0B0;1F1) 0B1", "expected a stage below 1 x 1, found O(0B0;1F1)");
   refused("0F0 1B0", "expected a stage below 1 x 1, found 1B0");
   refused("0F0  0B0", "parallel.schedule.program[0]");
   refused("0F0 nonsense", "nonsense");
@@ -138,6 +149,15 @@ TEST(ScheduleSource, a_stage_that_nobody_runs_is_left_to_verification) {
           .value();
   const ComputeProgram program = compute_program(spec).value();
   EXPECT_TRUE(program.placement[1].empty());
+}
+
+TEST(ScheduleSource, a_program_with_two_replicas_of_a_stage_is_refused_with_what_to_do) {
+  const ComputeProgram chimera = generate({.name = "chimera", .ranks = 2, .microbatches = 2}).value();
+  const auto text = with_schedule_program(job("{pipeline: 2, schedule: file:mine.json}"), chimera);
+  ASSERT_EQ(text.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(message(text.status()),
+              HasSubstr("line 6: parallel.schedule: expected a program with every stage on one "
+                        "rank, found one with stages on two; a job takes dualpipe"));
 }
 
 TEST(ScheduleSource, a_program_too_long_for_the_text_is_refused) {

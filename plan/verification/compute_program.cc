@@ -91,9 +91,12 @@ class ComputeVerifier {
         has_stage[rank.value] = true;
       }
       std::sort(replicas.begin(), replicas.end());
-      if (replicas.empty() || std::adjacent_find(replicas.begin(), replicas.end()) != replicas.end()) {
-        return refuse_shape("stage {} is placed {}, expected one or more different ranks", stage,
-                            replicas.empty() ? "nowhere" : "twice on one rank");
+      const bool is_twice = std::adjacent_find(replicas.begin(), replicas.end()) != replicas.end();
+      if (replicas.empty() || is_twice || replicas.size() > 2) {
+        return refuse_shape("stage {} is placed {}, expected one rank or two different ones", stage,
+                            replicas.empty() ? "nowhere"
+                            : is_twice       ? "twice on one rank"
+                                             : "on more than two ranks");
       }
     }
     const auto idle = std::find(has_stage.begin(), has_stage.end(), false);

@@ -23,8 +23,8 @@ class LoweredVerifier {
       : program_(program), options_(options) {}
 
   Verdict run() {
-    const bool is_sound = has_shape() && every_rank_is_valid() && is_complete_once() && links_agree() &&
-                          versions_agree() && all_or_none_validate();
+    const bool is_sound = has_shape() && every_rank_is_valid() && twins_agree() && is_complete_once() &&
+                          links_agree() && versions_agree() && all_or_none_validate();
     Verdict verdict;
     if (is_sound) verdict.holds = run_to_the_end();
     if (is_sound && report_.is_empty()) {
@@ -59,6 +59,26 @@ class LoweredVerifier {
     for (const RankProgram& rank : program_.ranks) {
       if (report_.is_full()) break;
       facts_.push_back(internal::RankChecker(rank, report_).run());
+    }
+    return report_.is_empty();
+  }
+
+  // A stage is on one rank, or on two that name each other as replica 0 and 1.
+  bool twins_agree() {
+    std::map<StageIndex, std::vector<std::pair<RankIndex, const StageBuffers*>>> holders;
+    for (const RankProgram& rank : program_.ranks) {
+      for (const StageBuffers& buffers : rank.buffers)
+        holders[buffers.stage].emplace_back(rank.rank, &buffers);
+    }
+    for (const auto& [stage, held] : holders) {
+      const auto& [rank, first] = held.front();
+      const bool is_alone = held.size() == 1 && !first->twin.is_set();
+      const bool are_twins = held.size() == 2 && first->twin == held[1].first &&
+                             held[1].second->twin == rank && first->replica + held[1].second->replica == 1;
+      if (is_alone || are_twins) continue;
+      report_.add("ownership", Place{rank, -1, ""},
+                  "stage {} is on {} ranks; expected one, or two that name each other as replica 0 and 1",
+                  stage.value, held.size());
     }
     return report_.is_empty();
   }

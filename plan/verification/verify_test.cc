@@ -259,6 +259,36 @@ TEST(VerifyLowered, lease_rules_are_memory_violations) {
               HasSubstr("expected after the end of its backward"));
 }
 
+TEST(VerifyLowered, slots_for_another_form_of_the_backward_are_a_memory_violation) {
+  // A slot without room for what W reads of its I would be written past its end.
+  EXPECT_THAT(after([](RankProgram& r) { r.buffers[0].backward = BackwardForm::Split; }),
+              HasSubstr("memory: rank 1: the activation slots of stage 1 are for split backwards, the "
+                        "instructions have whole backwards only"));
+  LoweredProgram split = lowered("zb-h1", 2, 3, 1);
+  EXPECT_EQ(first(verify(split)), "valid");
+  split.ranks[0].buffers[0].backward = BackwardForm::Fused;
+  EXPECT_THAT(first(verify(split.ranks[0])), HasSubstr("are for whole backwards only"));
+}
+
+TEST(VerifyLowered, replicas_that_do_not_name_each_other_are_an_ownership_violation) {
+  const LoweredProgram good = lowered("chimera", 2, 4, 1);
+  ASSERT_EQ(first(verify(good)), "valid");
+  EXPECT_EQ(good.ranks[0].buffers[1].twin, RankIndex(1));
+  EXPECT_EQ(good.ranks[0].buffers[1].replica, 1);  // stage 1 is on ranks 1 and 0
+  const auto refused = [&](auto change) {
+    LoweredProgram program = good;
+    change(program.ranks[1].buffers[1]);
+    return first(verify(program));
+  };
+  const char* of_both = "ownership: rank 0: stage 1 is on 2 ranks; expected one, or two that name each other";
+  EXPECT_THAT(refused([](StageBuffers& b) { b.replica = 1; }), HasSubstr(of_both));
+  EXPECT_THAT(refused([](StageBuffers& b) { b.twin = RankIndex(); }), HasSubstr(of_both));
+  const char* of_one = "ownership: rank 1: stage 1 is replica ";
+  EXPECT_THAT(refused([](StageBuffers& b) { b.replica = 2; }), HasSubstr(of_one));
+  EXPECT_THAT(refused([](StageBuffers& b) { b.twin = RankIndex(1); }), HasSubstr(of_one));
+  EXPECT_THAT(refused([](StageBuffers& b) { b.twin = RankIndex(2); }), HasSubstr(of_one));
+}
+
 TEST(VerifyLowered, transfer_rules_name_the_instruction) {
   EXPECT_THAT(after([](RankProgram& r) {
                 erase(r, "wait receive of activation of stage 1 microbatch 0 from rank 0 slot 0");
@@ -377,6 +407,7 @@ TEST(VerifyLowered, any_numbers_from_a_wire_get_a_verdict) {
         [=](RankProgram& p) { p.microbatches = p.updates = value; },
         [=](RankProgram& p) { p.buffers[0].stage = StageIndex(value); },
         [=](RankProgram& p) { p.buffers[1].activation_slots = value; },
+        [=](RankProgram& p) { p.buffers[1].replica = value; },
         [=](RankProgram& p) { p.links[0].source = RankIndex(value); },
         [=](RankProgram& p) { p.links[0].messages = value; },
         [=](RankProgram& p) { p.links[0].receive_slots = value; },
@@ -406,7 +437,7 @@ TEST(VerifyLowered, any_numbers_from_a_wire_get_a_verdict) {
       const Verdict verdict = verify(program);
       EXPECT_LE(verdict.violations.size(), 20u);
       // A field that its kind of instruction does not use may be anything; whatever has a meaning may not.
-      EXPECT_TRUE(i >= 17 || !verdict.valid()) << "attack " << i << " value " << value;
+      EXPECT_TRUE(i >= 18 || !verdict.valid()) << "attack " << i << " value " << value;
     }
   }
 }

@@ -32,7 +32,11 @@ plan::RankProgram program() {
   program.ranks = 2;
   program.stages = 2;
   program.microbatches = 1;
-  program.buffers = {{StageIndex(1), 1}};
+  program.buffers = {{.stage = StageIndex(1),
+                      .activation_slots = 1,
+                      .backward = plan::BackwardForm::Split,
+                      .replica = 1,
+                      .twin = RankIndex(0)}};
   program.links = {{RankIndex(0), RankIndex(1), 1, 4, 2, 0xfedcba9876543210, 1}};
   plan::Instruction receive = compute(1, plan::ActionKind::Forward, 0);
   receive.kind = plan::InstructionKind::PostReceive;
@@ -107,6 +111,9 @@ TEST(Wire, an_assignment_survives_the_wire) {
   ASSERT_THAT(decoded->program.links, SizeIs(1));
   EXPECT_EQ(decoded->program.links[0].digest, 0xfedcba9876543210);
   EXPECT_EQ(decoded->program.buffers[0].activation_slots, 1);
+  EXPECT_EQ(decoded->program.buffers[0].backward, plan::BackwardForm::Split);
+  EXPECT_EQ(decoded->program.buffers[0].replica, 1);
+  EXPECT_EQ(decoded->program.buffers[0].twin, RankIndex(0));
 }
 
 TEST(Wire, a_step_report_survives_the_wire_bit_for_bit) {

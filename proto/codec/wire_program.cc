@@ -53,6 +53,8 @@ plan::StageBuffers decode(const v1::StageBuffers& message, const Extent& extent,
   buffers.stage = StageIndex(checks.range("stage", message.stage(), 0, extent.stages - 1));
   buffers.activation_slots =
       static_cast<int32_t>(checks.range("activation_slots", message.activation_slots(), 0, kMostSlots));
+  buffers.replica = static_cast<int32_t>(checks.range("replica", message.replica(), 0, 1));
+  buffers.twin = RankIndex(checks.range("twin", message.twin(), -1, extent.ranks - 1));
   buffers.backward = message.splits_backward() ? plan::BackwardForm::Split : plan::BackwardForm::Fused;
   return buffers;
 }
@@ -99,6 +101,8 @@ v1::RankProgram to_proto(const plan::RankProgram& program) {
     v1::StageBuffers& added = *message.add_buffers();
     added.set_stage(buffers.stage.value);
     added.set_activation_slots(buffers.activation_slots);
+    added.set_replica(buffers.replica);
+    added.set_twin(buffers.twin.value);
     added.set_splits_backward(buffers.backward == plan::BackwardForm::Split);
   }
   for (const plan::Link& link : program.links) {

@@ -50,7 +50,6 @@ class CommandLine(unittest.TestCase):
             (self.good(pipeline=16), ["stages", "16", "8"]),
             (self.good(microbatch_size=9), ["microbatch_size", "global_batch_size", "8", "9"]),
             (self.good(schedule="1f1"), ["schedule", "1f1b"]),
-            (self.good(schedule="zb-h1"), ["zb-h1", "not built yet"]),
             (self.good(extra="checkpoint: {directory: /tmp, every: 5}\n"), ["checkpoint", "not built yet"]),
             (self.good(dtype="mxfp8"), ["dtype", "mxfp8", "not built yet"]),
             ("name: [unclosed", ["line 1"]),

@@ -28,7 +28,7 @@ std::string check_shape(const ComputeProgram& p) {
   for (const auto& of_stage : p.placement) {
     std::set<int> ranks;
     for (const RankIndex rank : of_stage) ranks.insert(rank.value);
-    if (ranks.empty() || ranks.size() < of_stage.size()) return "placement";
+    if (ranks.empty() || ranks.size() > 2 || ranks.size() < of_stage.size()) return "placement";
     used.insert(ranks.begin(), ranks.end());
     replicas = std::min(replicas, ranks.size());
   }

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -58,8 +59,28 @@ class WholeCheck {
     }
     if (!synchronous && !double_buffered && !stashed) return "no staleness rule";
     if (validates.size() != 1) return "some ranks validate and some do not";
+    if (!replicas_name_each_other()) return "replicas that do not name each other";
     if (!has_every_forward_once()) return "not every forward once";
     return links_agree() ? "" : "links whose ends disagree";
+  }
+
+  // Each stage: nobody else, or the one rank that says the same of this one and is the other replica.
+  bool replicas_name_each_other() const {
+    std::set<std::tuple<int, int, int, int>> said;  // stage, rank, twin, replica
+    std::map<int, int> ranks_of;                    // [stage]
+    for (const RankProgram& rank : program_.ranks) {
+      for (const plan::StageBuffers& buffers : rank.buffers) {
+        said.emplace(buffers.stage.value, rank.rank.value, buffers.twin.value, buffers.replica);
+        ++ranks_of[buffers.stage.value];
+      }
+    }
+    return std::all_of(said.begin(), said.end(), [&](const auto& one) {
+      const auto [stage, rank, twin, replica] = one;
+      if (twin == -1) return replica == 0 && ranks_of.at(stage) == 1;
+      const bool is_first_or_second = replica == 0 || replica == 1;
+      return is_first_or_second && twin != rank && ranks_of.at(stage) == 2 &&
+             said.contains({stage, twin, rank, 1 - replica});
+    });
   }
 
   bool has_every_forward_once() const {

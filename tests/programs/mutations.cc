@@ -81,7 +81,10 @@ void change_pool(RankProgram& rank, Random& random) {
   if (rank.links.empty() || draw(random, 2) == 0) {
     plan::StageBuffers& buffers = rank.buffers[draw(random, static_cast<int>(rank.buffers.size()))];
     buffers.activation_slots += by;
-    if (by == 0) buffers.backward = static_cast<plan::BackwardForm>(draw(random, 2));
+    if (by != 0) return;
+    buffers.backward = static_cast<plan::BackwardForm>(draw(random, 2));
+    if (draw(random, 2) == 0) buffers.twin = RankIndex(draw(random, rank.ranks + 1) - 1);
+    if (draw(random, 4) == 0) buffers.replica = draw(random, 3) - 1;
     return;
   }
   plan::Link& link = rank.links[draw(random, static_cast<int>(rank.links.size()))];

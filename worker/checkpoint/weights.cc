@@ -51,14 +51,15 @@ Status check_weights_place(const WeightsPlace& place, RankIndex rank) {
                              message(probe.status()));
 }
 
-Status write_weights(const WeightsPlace& place, RankIndex rank, int ranks, const ParameterStore& parameters) {
+Status write_weights(const WeightsPlace& place, RankIndex rank, int ranks,
+                     std::span<const Parameter> parameters) {
   std::vector<TensorEntry> tensors;
-  for (const Parameter& parameter : parameters.parameters())
+  for (const Parameter& parameter : parameters)
     tensors.push_back(tensor_to_write(parameter.spec.name, parameter.spec.shape, "F32"));
   const std::string path = place.directory + "/" + tensor_file_name("rank", rank.value, ranks);
   PENSTOCK_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                             SafetensorsWriter::create(path, std::move(tensors), {{"format", "pt"}}));
-  for (const Parameter& parameter : parameters.parameters())
+  for (const Parameter& parameter : parameters)
     PENSTOCK_RETURN_IF_ERROR(writer.append(values_of(parameter.weight)));
   return writer.commit();
 }

@@ -5,6 +5,7 @@
 // name file and tensor. Thread: the interpreter's.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/ids.h"
@@ -24,6 +25,7 @@ Status load_weights(const std::string& folder, const plan::ModelSpec& model,
 Status check_weights_place(const WeightsPlace& place, RankIndex rank);
 
 // Writes rank-RRRRR-of-PPPPP.safetensors, float32: whole, or not at all. Errors of AtomicFile.
-Status write_weights(const WeightsPlace& place, RankIndex rank, int ranks, const ParameterStore& parameters);
+Status write_weights(const WeightsPlace& place, RankIndex rank, int ranks,
+                     std::span<const Parameter> parameters);
 
 }  // namespace penstock::worker

@@ -57,7 +57,7 @@ class WeightsTest : public ::testing::Test {
     for (const int rank : {0, 1}) {
       ParameterStore store = part(model, 2, rank == 0);
       store.initialise(model, 3);
-      const Status written = write_weights(place, RankIndex(rank), 2, store);
+      const Status written = write_weights(place, RankIndex(rank), 2, store.parameters());
       ASSERT_TRUE(written.ok()) << written;
       for (const Parameter& parameter : store.parameters())
         map[parameter.spec.name] = tensor_file_name("rank", rank, 2);
@@ -139,7 +139,7 @@ TEST_F(WeightsTest, folder_that_is_not_the_coordinators_is_refused_before_the_fi
 
 TEST_F(WeightsTest, folder_that_has_gone_is_named_when_the_weights_are_written) {
   const ParameterStore store = part(small_model(), 2, true);
-  EXPECT_THAT(message(write_weights({folder.path("none"), "x"}, RankIndex(0), 2, store)),
+  EXPECT_THAT(message(write_weights({folder.path("none"), "x"}, RankIndex(0), 2, store.parameters())),
               HasSubstr("none/rank-00000-of-00002.safetensors cannot be made"));
 }
 

@@ -86,6 +86,7 @@ class ChainStage final : public Stage {
     if (++newest_ == updates_) newest_ = 0;
   }
   double weight() const { return versions_.back(); }
+  double& gradient() { return gradient_; }
 
  private:
   StatusOr<double> version(int number) const {

@@ -185,8 +185,9 @@ Status Interpreter::check_nothing_is_held() const {
 }
 
 Status Interpreter::explain(const Status& status, const ResolvedInstruction& instruction) const {
-  return with_context(status, fmt::format("{} (instruction {} of {})", plan::to_string(*instruction.source),
-                                          &instruction - program_.data() + 1, program_.size()));
+  return with_context(
+      status, fmt::format("{} (instruction {} of {})", plan::to_string(*instruction.source),
+                          instruction.source - parts_.program.instructions.data() + 1, program_.size()));
 }
 
 }  // namespace penstock::worker

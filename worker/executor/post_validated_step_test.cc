@@ -152,8 +152,8 @@ class Rank final : public StepActions {
     const auto all = static_cast<int64_t>(plan::model_parameters(job_.model).size());
     const std::span<const Parameter> mine = model_->parameters().parameters();
     if (rule_ == plan::StepRule::Barrier) {
-      PENSTOCK_ASSIGN_OR_RETURN(norm_,
-                                GlobalNorm::create(*endpoint_, program_.rank, program_.ranks, mine, all));
+      PENSTOCK_ASSIGN_OR_RETURN(
+          norm_, GlobalNorm::create(*endpoint_, program_.rank, program_.ranks, mine, {all, 1}));
       return ok_status();
     }
     if (program_.rank.value + 1 < program_.ranks)
@@ -348,8 +348,8 @@ TEST_P(PostValidated, clip_that_the_first_rank_asks_for_already_lets_nobody_step
 TEST_P(PostValidated, repeats_in_every_step_and_in_the_last_leave_the_same_bits) {
   const Outcome clipped = train_and_compare(training(1e-3));
   for (int step = 0; step < kSteps; ++step) EXPECT_THAT(clipped.redone(step), Each(true));
-  train_and_compare(
-      training(100, {{last(), 0, kInfinity}, {0, 1, 1000}, {last() / 2, 3, std::nan("")}, {last(), 4, 1000}}));
+  train_and_compare(training(
+      100, {{last(), 0, kInfinity}, {0, 1, 1000}, {last() / 2, 3, std::nan("")}, {last(), 4, 1000}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PostValidated,

@@ -64,7 +64,10 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
 }
 
 Status RankModel::warm_up() {
-  for (const StageMemory& memory : stages_) PENSTOCK_RETURN_IF_ERROR(memory.stage->warm_up());
+  for (const StageMemory& memory : stages_) {
+    if (memory.pool->capacity() == 0) continue;  // a second replica that has no microbatch of the step
+    PENSTOCK_RETURN_IF_ERROR(memory.stage->warm_up());
+  }
   optimizer_->local_squared_norms();
   parameters_->zero_gradients(*operators_);
   return ok_status();

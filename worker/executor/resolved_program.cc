@@ -14,6 +14,63 @@ using plan::Instruction;
 using plan::InstructionKind;
 using plan::Passage;
 
+// See the header.
+class RunningOrder {
+ public:
+  explicit RunningOrder(const plan::RankProgram& program) : program_(program) {}
+
+  std::vector<const Instruction*> run() && {
+    const std::vector<Instruction>& list = program_.instructions;
+    order_.reserve(list.size());
+    for (size_t at = 0; at < list.size();) {
+      const bool is_pair = list[at].overlaps_next && at + 1 < list.size();
+      at = is_pair ? run_pair(at) : (order_.push_back(&list[at]), at + 1);
+    }
+    return std::move(order_);
+  }
+
+ private:
+  // The halves stand at `first` and behind it. Returns the place behind their outputs.
+  size_t run_pair(size_t first) {
+    const std::vector<Instruction>& list = program_.instructions;
+    const Instruction& second = list[first + 1];
+    const Instruction* const wait = take_wait(plan::incoming(second.work, program_.stages));
+    const auto output_of_first = plan::outgoing(list[first].work, program_.stages);
+    size_t end = first + 2;
+    while (end < list.size() && is_output(list[end])) ++end;
+    order_.push_back(&list[first]);
+    for (size_t at = first + 2; at < end; ++at) {
+      if (plan::passage_of(list[at]) == output_of_first) order_.push_back(&list[at]);
+    }
+    if (wait != nullptr) order_.push_back(wait);
+    order_.push_back(&second);
+    for (size_t at = first + 2; at < end; ++at) {
+      if (plan::passage_of(list[at]) != output_of_first) order_.push_back(&list[at]);
+    }
+    return end;
+  }
+
+  static bool is_output(const Instruction& instruction) {
+    return instruction.kind == InstructionKind::Send || instruction.kind == InstructionKind::HandOff;
+  }
+
+  // Takes the wait for `input` back out of the waits right before the pair; null where there is none.
+  const Instruction* take_wait(const std::optional<Passage>& input) {
+    for (auto at = order_.end(); at != order_.begin();) {
+      --at;
+      if ((*at)->kind != InstructionKind::WaitReceive) break;
+      if (plan::passage_of(**at) != input) continue;
+      const Instruction* const wait = *at;
+      order_.erase(at);
+      return wait;
+    }
+    return nullptr;
+  }
+
+  const plan::RankProgram& program_;
+  std::vector<const Instruction*> order_;
+};
+
 class Resolver {
  public:
   Resolver(const plan::RankProgram& program, const std::vector<Stage*>& stages,
@@ -22,10 +79,10 @@ class Resolver {
 
   StatusOr<ResolvedProgram> run() && {
     result_.instructions.reserve(program_.instructions.size());
-    for (const Instruction& instruction : program_.instructions) {
+    for (const Instruction* instruction : RunningOrder(program_).run()) {
       ResolvedInstruction& resolved = result_.instructions.emplace_back();
-      resolved.source = &instruction;
-      PENSTOCK_RETURN_IF_ERROR(with_context(resolve(instruction, resolved), plan::to_string(instruction)));
+      resolved.source = instruction;
+      PENSTOCK_RETURN_IF_ERROR(with_context(resolve(*instruction, resolved), plan::to_string(*instruction)));
     }
     if (!unclaimed_outputs_.empty()) {
       const Passage& passage = unclaimed_outputs_.begin()->first;

@@ -1,5 +1,10 @@
 // A lowered program with everything found that its instructions speak of: stages, pools, slots and where the
-// id of a transfer is kept.
+// id of a transfer is kept; in the order in which one thread runs it.
+//
+// Of an overlapped pair that thread runs one half after the other. So that each half's transfers pass under the other's
+// computation, the first half's output leaves before the second computes, and the second's input is waited for only when
+// the first has computed. Outputs leave earlier and waits come later than in the program, transfers keep their order: what
+// was free of deadlock stays so.
 #pragma once
 
 #include <vector>
@@ -36,7 +41,7 @@ struct ResolvedInstruction {
 };
 
 struct ResolvedProgram {
-  std::vector<ResolvedInstruction> instructions;
+  std::vector<ResolvedInstruction> instructions;  // in running order
   int leases = 0;
   int transfers = 0;
   std::vector<UnpostedMessages> unposted;  // before ValidateStep, where there is one

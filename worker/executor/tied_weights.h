@@ -8,31 +8,27 @@
 // The sum is embedding + head, in this order, formed once a step, whether the two are on one rank or on two
 // (numerics contract). One end owns the weight and its moments, so the copies cannot drift apart.
 //
-// Messages of at most kChunkBytes, kInFlight at a time: nothing grows with the matrix.
+// Where both ends are on one rank, its two uses share the matrix. With two replicas of every stage (DualPipe, Chimera)
+// that is so on two ranks, and both form the same sum, each of what the replicas have added up before.
+//
 // Errors: those of the endpoint. Thread: the interpreter's, at the same place among the messages of both ranks.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/ops/operators.h"
+#include "worker/executor/chunked_exchange.h"
 #include "worker/model/parameters.h"
 #include "worker/transport/endpoint.h"
-#include "worker/transport/pending_transfers.h"
 
 namespace penstock::worker {
 
 class TiedWeights {
  public:
-  static constexpr int64_t kChunkBytes = 1 << 20;
-  static constexpr int kInFlight = 2;
-
   // Collective over all ranks of the open endpoint: the ranks tell each other which end they hold. DataLoss
-  // unless one rank holds each. `parameters` and `operators` outlive it.
+  // unless one rank holds each, or every rank that holds one holds both. `parameters` and `operators` outlive it.
   static StatusOr<std::unique_ptr<TiedWeights>> create(Endpoint& endpoint, RankIndex rank, int ranks,
                                                        const ParameterStore& parameters,
                                                        kernels::Operators& operators);
@@ -43,24 +39,20 @@ class TiedWeights {
   Status share_weight();
 
  private:
-  TiedWeights(Endpoint& endpoint, const ParameterStore& parameters, kernels::Operators& operators);
+  TiedWeights(Endpoint& endpoint, const ParameterStore& parameters, kernels::Operators& operators)
+      : embedding_(parameters.tied_embedding()),
+        head_(parameters.tied_head()),
+        operators_(&operators),
+        exchange_(endpoint, operators) {}
   Status meet(Endpoint& endpoint, RankIndex rank, int ranks);
 
   bool here() const { return embedding_ != nullptr && head_ != nullptr; }
-  int64_t chunks() const;
-  kernels::TensorView chunk_of(kernels::TensorView matrix, int64_t chunk) const;
-  Status send(kernels::TensorView matrix);
-  Status receive(kernels::TensorView matrix);
-  Status add_received(kernels::TensorView matrix);
-  template <typename Post, typename Use>
-  Status in_chunks(const Post& post, const Use& use);
 
   const Parameter* embedding_;  // null where another rank holds it
   const Parameter* head_;
   kernels::Operators* operators_;
-  RankIndex peer_;                                 // that holds the other end
-  std::vector<float> received_;                    // kInFlight chunks, at the owner
-  std::array<PendingTransfers, kInFlight> slots_;  // into received_ and the matrices: end before them
+  RankIndex peer_;  // that holds the other end
+  ChunkedExchange exchange_;
 };
 
 }  // namespace penstock::worker

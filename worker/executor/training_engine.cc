@@ -1,5 +1,6 @@
 #include "worker/executor/training_engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -74,17 +75,32 @@ Status TrainingEngine::connect(const EngineConnection& connection) {
   const int ranks = assignment_.program.ranks;
   if (validation_) PENSTOCK_RETURN_IF_ERROR(compare_link_digests(endpoint, *assignment_.validation));
   PENSTOCK_RETURN_IF_ERROR(compare_data(endpoint, assignment_.rank, ranks, model_->data()));
+  PENSTOCK_RETURN_IF_ERROR(meet_owners(endpoint));
+  PENSTOCK_RETURN_IF_ERROR(meet_tied_peer(endpoint));
+  return validation_ ? validation_->connect(endpoint, connection.clock) : ok_status();
+}
+
+// Who has which parameter, and with whom this rank shares stages.
+Status TrainingEngine::meet_owners(Endpoint& endpoint) {
+  const std::vector<plan::StageBuffers>& stages = assignment_.program.buffers;
+  const bool replicated =
+      std::any_of(stages.begin(), stages.end(), [](const auto& stage) { return stage.twin.is_set(); });
+  if (replicated) {
+    replicas_ = std::make_unique<ReplicaSums>(job_, assignment_.program, model_->parameters(),
+                                              model_->operators(), endpoint);
+  }
+  const int ranks = assignment_.program.ranks;
   const auto parameters = static_cast<int64_t>(plan::model_parameters(job_.model).size());
   const std::span<const Parameter> mine = model_->parameters().parameters();
   if (plan::is_post_validated(assignment_.program)) {
     PENSTOCK_ASSIGN_OR_RETURN(post_validated_,
                               PostValidatedStep::create({assignment_.rank, ranks, parameters}, mine,
-                                                        model_->optimizer(), endpoint, connection.clock));
-  } else {
-    PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(endpoint, assignment_.rank, ranks, mine, parameters));
+                                                        model_->optimizer(), endpoint, connection_->clock));
+    return ok_status();
   }
-  PENSTOCK_RETURN_IF_ERROR(meet_tied_peer(endpoint));
-  return validation_ ? validation_->connect(endpoint, connection.clock) : ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      norm_, GlobalNorm::create(endpoint, assignment_.rank, ranks, mine, {parameters, replicated ? 2 : 1}));
+  return ok_status();
 }
 
 // The owner's weight goes out once before the first step: where weights are read from a folder, the copy is no
@@ -96,8 +112,12 @@ Status TrainingEngine::meet_tied_peer(Endpoint& endpoint) {
   return tied_->share_weight();
 }
 
-Status TrainingEngine::reduce_gradients(StepIndex, StageIndex) {
-  return ok_status();  // one replica of every stage: its own sum is the whole sum
+Status TrainingEngine::reduce_gradients(StepIndex, StageIndex stage) {
+  if (!replicas_) return ok_status();  // one replica of every stage: its own sum is the whole sum
+  const TimePoint start = connection_->clock.now();
+  const Status status = replicas_->sum_gradients(stage);
+  connection_->recorder.add_wait(connection_->clock.now() - start);
+  return status;
 }
 
 Status TrainingEngine::optimizer_step(StepIndex step) {
@@ -172,8 +192,11 @@ void TrainingEngine::note_norm(double norm) {
 
 void TrainingEngine::describe_step(StepReport& report) const {
   report.gradient_norm = gradient_norm_;
+  // Of two replicas each tells the part of its own microbatches; one may have had none.
   for (const Stage* stage : model_->stages()) {
-    if (stage->has_loss()) report.loss = stage->loss_sum() / static_cast<double>(stage->loss_targets());
+    if (!stage->has_loss()) continue;
+    const int64_t targets = stage->loss_targets();
+    report.loss = targets == 0 ? 0 : stage->loss_sum() / static_cast<double>(targets);
   }
 }
 
@@ -201,8 +224,22 @@ Status TrainingEngine::check_weights_place() const {
 Status TrainingEngine::write_weights() const {
   if (assignment_.weights.directory.empty()) return ok_status();
   return with_context(on_host(worker::write_weights(assignment_.weights, assignment_.rank,
-                                                    assignment_.program.ranks, model_->parameters())),
+                                                    assignment_.program.ranks, parameters_to_write())),
                       "final weights");
+}
+
+std::vector<Parameter> TrainingEngine::parameters_to_write() const {
+  std::vector<plan::Item> items;
+  for (const plan::StageBuffers& buffers : assignment_.program.buffers) {
+    if (buffers.replica != 0) continue;
+    const auto& of_stage = job_.parallel.split[static_cast<size_t>(buffers.stage.value)];
+    items.insert(items.end(), of_stage.begin(), of_stage.end());
+  }
+  std::vector<Parameter> parameters;
+  for (const plan::ParameterSpec& spec : plan::parameters_of(job_.model, items)) {
+    parameters.push_back(model_->parameters().at(spec.name));
+  }
+  return parameters;
 }
 
 // Folders may be there on one host and not on another: the reason says where it looked.

@@ -16,6 +16,7 @@
 #include "worker/executor/post_validated_step.h"
 #include "worker/executor/rank_engine.h"
 #include "worker/executor/rank_model.h"
+#include "worker/executor/replica_sums.h"
 #include "worker/executor/tied_weights.h"
 #include "worker/executor/validation_run.h"
 
@@ -53,7 +54,10 @@ class TrainingEngine final : public RankEngine {
   Status update_at_once(StepIndex step, Duration& waited);
   Status update_provisionally(StepIndex step, Duration& waited);
   void note_norm(double norm);  // of the last step
+  Status meet_owners(Endpoint& endpoint);
   Status meet_tied_peer(Endpoint& endpoint);
+  // Of the stages whose first replica is here: with one replica all of the rank.
+  std::vector<Parameter> parameters_to_write() const;
   Status on_host(const Status& status) const;
 
   const plan::JobSpec& job_;
@@ -62,6 +66,7 @@ class TrainingEngine final : public RankEngine {
   std::unique_ptr<GlobalNorm> norm_;                   // with a barrier
   std::unique_ptr<PostValidatedStep> post_validated_;  // without one
   std::unique_ptr<TiedWeights> tied_;                  // with tied embeddings
+  std::unique_ptr<ReplicaSums> replicas_;              // where stages have a second replica
   std::unique_ptr<ValidationRun> validation_;          // with validation
   std::optional<EngineConnection> connection_;
   StepIndex step_;  // the last one that ended

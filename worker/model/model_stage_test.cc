@@ -359,7 +359,7 @@ TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
                     plan::activation_slot_bytes(spec, items, form));
         }
         plan::RankProgram program;
-        program.buffers = {{StageIndex(0), 3}};
+        program.buffers = {{.stage = StageIndex(0), .activation_slots = 3, .twin = {}}};
         const auto predicted = plan::predict_memory(spec, {items}, program).value();
         const ParameterStore store = ParameterStore::create(spec.model, items, activation_type(spec)).value();
         EXPECT_EQ(store.parameter_bytes(), predicted.parameters);
@@ -399,7 +399,7 @@ TEST_F(ModelStageTest, what_a_tied_matrix_takes_is_predicted_where_it_is_held) {
         EXPECT_EQ(ModelStage::slot_bytes(spec, items, form), plan::activation_slot_bytes(spec, items, form));
       }
       plan::RankProgram program;
-      program.buffers = {{StageIndex(0), 3}};
+      program.buffers = {{.stage = StageIndex(0), .activation_slots = 3, .twin = {}}};
       const auto predicted = plan::predict_memory(spec, {items}, program).value();
       const ParameterStore store = ParameterStore::create(spec.model, items).value();
       EXPECT_EQ(store.parameter_bytes(), predicted.parameters);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plan/cost/memory.h"
+#include "plan/schedule/families.h"
 #include "plan/schedule/forward_only.h"
 #include "plan/spec/schedule_source.h"
 #include "plan/verification/verify.h"
@@ -94,8 +95,10 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
   PENSTOCK_ASSIGN_OR_RETURN(plan::ComputeProgram compute, plan::compute_program(spec));
   const plan::Verdict verdict = plan::verify(compute);
   if (!verdict.valid()) return refuse(name, verdict);
-  // Whoever brings a program knows its order; a schedule by name keeps the loss curve of the others.
-  if (!verdict.bit_identical && spec.parallel.program.empty()) {
+  // Whoever brings a program knows its order, and so does who asks for one that is known by its own; any other
+  // schedule keeps the loss curve of all.
+  const bool is_meant = !spec.parallel.program.empty() || plan::adds_in_an_order_of_its_own(compute.schedule);
+  if (!verdict.bit_identical && !is_meant) {
     return invalid_argument(
         "{}: expected weight gradients that accumulate in microbatch order, found another order: its loss "
         "curve would not be that of the other schedules",

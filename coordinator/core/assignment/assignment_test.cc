@@ -68,6 +68,12 @@ TEST(Assignment, program_of_a_file_is_proved_and_need_not_accumulate_in_order) {
   EXPECT_THAT(message(short_one.status()), HasSubstr("complete: rank 0 0F1: is missing"));
 }
 
+TEST(Assignment, schedule_that_is_known_by_another_order_of_sums_is_what_was_asked_for) {
+  const auto plan = plan_attempt(*job_spec({.schedule = "gpipe-lifo"}));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_FALSE((*plan)->program.bit_identical);
+}
+
 TEST(Assignment, both_ends_of_a_link_get_the_same_digest) {
   const auto plan = *plan_attempt(*job_spec({.pipeline = 3}));
   std::map<std::pair<RankIndex, RankIndex>, std::set<uint64_t>> digests;

@@ -10,8 +10,9 @@
 
 namespace penstock::coordinator {
 
-// That of plan/spec/weights_digest.h. InvalidArgument names the first parameter that is missing, given twice or
-// unknown.
-StatusOr<std::string> combine_digests(const plan::ModelSpec& model, std::span<const ParameterDigest> digests);
+// That of plan/spec/weights_digest.h. `replicas`: ranks that hold each parameter; all of them send its digest.
+// InvalidArgument names the first parameter that is unknown, missing, sent by more or fewer ranks, or different on two.
+StatusOr<std::string> combine_digests(const plan::ModelSpec& model, std::span<const ParameterDigest> digests,
+                                      int replicas = 1);
 
 }  // namespace penstock::coordinator

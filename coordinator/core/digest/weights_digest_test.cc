@@ -57,5 +57,22 @@ TEST_F(WeightsDigestTest, missing_repeated_and_unknown_parameters_are_refused_by
   EXPECT_FALSE(combine_digests(model, digests).ok());
 }
 
+TEST_F(WeightsDigestTest, replicas_must_agree_and_count_once) {
+  // Two ranks that drift apart train two models; the job must not look as if it had one.
+  const std::string digest = *combine_digests(model, digests);
+  std::vector<ParameterDigest> twice = digests;
+  twice.insert(twice.end(), digests.begin(), digests.end());
+  EXPECT_EQ(*combine_digests(model, twice, 2), digest);
+  twice.back().digest[3] ^= 1;
+  EXPECT_THAT(message(combine_digests(model, twice, 2).status()),
+              HasSubstr("lm_head.weight: its two replicas ended with different bits"));
+  twice.pop_back();
+  EXPECT_THAT(message(combine_digests(model, twice, 2).status()),
+              HasSubstr("lm_head.weight: expected from two ranks, found from one"));
+  twice.push_back(digests.front());
+  EXPECT_THAT(message(combine_digests(model, twice, 2).status()),
+              HasSubstr("model.embed_tokens.weight: expected from two ranks, found from three"));
+}
+
 }  // namespace
 }  // namespace penstock::coordinator

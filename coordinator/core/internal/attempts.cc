@@ -214,7 +214,8 @@ void succeed_when_finished(Turn& turn, Job& job) {
     digests.insert(digests.end(), rank.digests.begin(), rank.digests.end());
     rank.digests.clear();
   }
-  const StatusOr<std::string> digest = combine_digests(job.spec->model, digests);
+  const int replicas = static_cast<int>(attempt.loss_ranks.size());  // of the loss stage, as of every other
+  const StatusOr<std::string> digest = combine_digests(job.spec->model, digests, replicas);
   if (!digest.ok()) {
     fail_job(turn, job, message(digest.status()));
     return;
@@ -246,11 +247,10 @@ void place_queue(Turn& turn) {
       set_reason(turn, job, reason);
       continue;
     }
-    const Placement placement =
-        placer.place({.job = name,
-                      .kind = job.spec->device.kind,
-                      .ranks = job.definition.ranks,
-                      .one_host = job.spec->parallel.p2p == plan::P2pMode::OneSided});
+    const Placement placement = placer.place({.job = name,
+                                              .kind = job.spec->device.kind,
+                                              .ranks = job.definition.ranks,
+                                              .one_host = job.spec->parallel.p2p == plan::P2pMode::OneSided});
     if (job.status.state == JobState::Queued)
       turn.save(move_job(turn, job, JobState::Placing, placement.reason, "coordinator"));
     if (placement.placed()) {

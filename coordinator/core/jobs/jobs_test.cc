@@ -423,6 +423,39 @@ TEST(Success, needs_all_steps_and_all_ranks_and_is_seen_when_durable) {
   EXPECT_EQ(world.archive.jobs()[0].status, world.job(name).status);
 }
 
+TEST(Success, needs_replicas_that_ended_with_the_same_weights) {
+  // DualPipe and chimera hold every stage on two ranks. Two ranks that part have trained two models.
+  for (const bool they_part : {false, true}) {
+    World world;
+    JobShape shape;
+    shape.schedule = "chimera";
+    const std::string name = world.run(shape);
+    for (int64_t step = 0; step < 3; ++step) {
+      for (const int rank : {0, 1}) {
+        StepReport report = world.step_report(name, rank, step);
+        report.loss = 1.5 + rank;  // each its part
+        world.say(world.place_of(name, rank).worker, report);
+      }
+    }
+    EXPECT_EQ(world.job(name).status.loss, 4.0);
+    for (const int rank : {0, 1}) {
+      RankFinished finished{world.key(name, rank), RankIndex(rank), {}};
+      for (const plan::ParameterSpec& parameter : plan::model_parameters(world.job(name).spec->model)) {
+        finished.digests.push_back({parameter.index, {static_cast<uint8_t>(parameter.index)}});
+      }
+      if (they_part && rank == 1) finished.digests.back().digest[7] = 1;
+      world.say(world.place_of(name, rank).worker, finished);
+    }
+    if (they_part) {
+      EXPECT_EQ(world.state_of(name), Failed);
+      EXPECT_THAT(world.reason_of(name),
+                  HasSubstr("lm_head.weight: its two replicas ended with different bits"));
+    } else {
+      EXPECT_EQ(world.state_of(name), Succeeded);
+    }
+  }
+}
+
 TEST(Success, frees_a_device_when_its_executor_has_stopped) {
   World world;
   const std::string name = world.run();

@@ -251,7 +251,14 @@ void RankLowering::wait_send(int link) {
 
 void RankLowering::describe_buffers_and_links() {
   for (size_t local = 0; local < own_stages_.size(); ++local) {
-    result_.buffers.push_back({own_stages_[local], activation_slots_[local].used(), backward_forms_[local]});
+    const std::vector<RankIndex>& replicas = program_.placement[own_stages_[local].value];
+    StageBuffers& buffers = result_.buffers.emplace_back();
+    buffers.stage = own_stages_[local];
+    buffers.activation_slots = activation_slots_[local].used();
+    buffers.backward = backward_forms_[local];
+    if (replicas.size() < 2) continue;
+    buffers.replica = replicas[0] == result_.rank ? 0 : 1;
+    buffers.twin = replicas[1 - buffers.replica];
   }
   const auto add = [&](int link) {
     const PlannedLink& planned = plan_.links()[link];

@@ -26,13 +26,9 @@ std::optional<Action> read_action(const std::string& text, size_t rank, const Ya
     problems.add(node.line, field, message(action.status()));
     return std::nullopt;
   }
-  const ActionKind kind = action->work.kind;
-  if (action->overlapped || (kind != ActionKind::Forward && kind != ActionKind::Backward)) {
-    problems.not_built_yet(node.line, field,
-                           fmt::format("expected F and B, which workers run, found {}", to_string(*action)));
-    return std::nullopt;
-  }
-  if (action->work.stage.value >= parallel.pipeline * parallel.stages_per_rank) {
+  const int stages = parallel.pipeline * parallel.stages_per_rank;
+  const bool is_below = action->work.stage.value < stages;
+  if (!is_below || (action->overlapped && action->overlapped->stage.value >= stages)) {
     problems.expected(node.line, field,
                       fmt::format("a stage below {} x {}", parallel.pipeline, parallel.stages_per_rank),
                       to_string(*action));
@@ -104,28 +100,18 @@ void check_schedule(const Section& section, const ParallelSpec& parallel, bool s
                              fmt::format("{} for schedule {}", stages, parallel.schedule),
                              fmt::format("{}", parallel.stages_per_rank));
   }
-  // One microbatch, then the smallest program: the catalogue says at next to no cost whether the name and the
-  // stages go together, and whether workers can train with it.
+  // One microbatch: the catalogue says at next to no cost whether the name and the stages go together.
   const ScheduleRequest request{parallel.schedule, stages_read ? parallel.pipeline : 2, 1,
                                 stages_read ? parallel.stages_per_rank : 0};
   const Status shape = generate(request).status();
-  const StatusOr<ComputeProgram> smallest =
-      generate({.name = parallel.schedule, .ranks = 2, .microbatches = 2});
-  const std::string obstacle = smallest.ok() ? why_not_trainable(*smallest) : "";
-  if (shape.ok() && obstacle.empty()) return;
-  const Known known = known_schedule(parallel.schedule);
-  if (known == Known::Built && obstacle.empty()) {
+  if (shape.ok()) return;
+  if (known_schedule(parallel.schedule) == Known::Built) {
     return problems.add(line, "parallel.schedule", message(shape));
   }
-  const Names names = trainable_schedule_names();
-  const std::string expectation = alternatives(names);
-  const std::string found = shown_value(parallel.schedule);
-  if (known != Known::Unknown) {
-    return problems.not_built_yet(line, "parallel.schedule",
-                                  fmt::format("expected {}, found {}{}", expectation, found,
-                                              obstacle.empty() ? "" : ", which " + obstacle));
-  }
-  problems.expected(line, "parallel.schedule", expectation, found, nearest_name(parallel.schedule, names));
+  Names names = schedule_names();
+  for (const std::string& searched : searched_schedule_names()) names.push_back(searched);
+  problems.expected(line, "parallel.schedule", alternatives(names), shown_value(parallel.schedule),
+                    nearest_name(parallel.schedule, names));
 }
 
 // Whoever plans the job lowers the program itself; here what the name, the stages and the model say already.

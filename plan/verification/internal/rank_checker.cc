@@ -60,6 +60,7 @@ bool RankChecker::buffers_are_valid() {
                   stage, buffers.activation_slots, program_.updates, count);
       return false;
     }
+    if (!twin_is_valid(buffers)) return false;
     OwnStage& own = own_[stage];
     own.stage = buffers.stage;
     own.leased.assign(buffers.activation_slots, false);
@@ -69,6 +70,17 @@ bool RankChecker::buffers_are_valid() {
   }
   if (!own_.empty()) return true;
   report_.add("shape", Place{program_.rank, -1, ""}, "the rank holds no stage");
+  return false;
+}
+
+bool RankChecker::twin_is_valid(const StageBuffers& buffers) {
+  const bool is_alone = !buffers.twin.is_set() && buffers.replica == 0;
+  const bool has_twin = buffers.twin.value >= 0 && buffers.twin.value < program_.ranks &&
+                        buffers.twin != program_.rank && (buffers.replica == 0 || buffers.replica == 1);
+  if (is_alone || has_twin) return true;
+  report_.add("ownership", Place{program_.rank, -1, ""},
+              "stage {} is replica {} with its twin on rank {}; expected 0 or 1, and another rank",
+              buffers.stage.value, buffers.replica, buffers.twin.value);
   return false;
 }
 

@@ -85,6 +85,7 @@ class RankChecker {
 
   bool has_shape();
   bool buffers_are_valid();
+  bool twin_is_valid(const StageBuffers& buffers);
   bool links_are_valid();
   void execute();
   void close_group();

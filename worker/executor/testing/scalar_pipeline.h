@@ -19,7 +19,7 @@ inline double& scalar_of(const kernels::TensorView& tensor) {
 }
 
 // One rank: its program, stages, pools, buffers and interpreter. `StageType` is a Stage that is made of (const
-// plan::StageBuffers&, const plan::RankProgram&) and has update(), its optimizer step.
+// plan::StageBuffers&, const plan::RankProgram&) and has update(), its optimizer step, and gradient(), what that will use.
 template <typename StageType>
 class ScalarRank final : public StepActions {
  public:
@@ -65,8 +65,12 @@ class ScalarRank final : public StepActions {
   }
 
   Status begin_step(StepIndex) override { return ok_status(); }
-  Status reduce_gradients(StepIndex, StageIndex) override {
+  Status reduce_gradients(StepIndex, StageIndex stage) override {
     ++reductions_;
+    for (size_t i = 0; i < stages_.size(); ++i) {
+      const RankIndex twin = program_.buffers[i].twin;
+      if (stages_[i].index() == stage && twin.is_set()) return add_twin(twin, stages_[i].gradient());
+    }
     return ok_status();
   }
   Status optimizer_step(StepIndex) override {
@@ -85,6 +89,19 @@ class ScalarRank final : public StepActions {
   int reductions() const { return reductions_; }
 
  private:
+  // Both ranks get the sum over the two replicas.
+  Status add_twin(RankIndex twin, double& gradient) {
+    const double mine = gradient;
+    double theirs = 0;
+    PENSTOCK_ASSIGN_OR_RETURN(const TransferId received,
+                              endpoint_->post_receive(twin, &theirs, sizeof(theirs)));
+    PENSTOCK_ASSIGN_OR_RETURN(const TransferId sent, endpoint_->post_send(twin, &mine, sizeof(mine)));
+    PENSTOCK_RETURN_IF_ERROR(endpoint_->wait(received));
+    PENSTOCK_RETURN_IF_ERROR(endpoint_->wait(sent));
+    gradient += theirs;
+    return ok_status();
+  }
+
   static std::vector<StageIndex> stages_of(const plan::RankProgram& program) {
     std::vector<StageIndex> stages;
     for (const plan::StageBuffers& buffers : program.buffers) stages.push_back(buffers.stage);
