@@ -116,10 +116,11 @@ class OneCurve(unittest.TestCase):
                          self.outcome(pipeline=1, schedule="naive", steps=8))
 
     def test_sums_in_another_order_keep_the_curve_within_their_tolerance(self):
-        curve, digest = self.outcome(pipeline=1, schedule="naive")
+        """Another rounding, which grows as training goes on: the tolerance is one of the first steps."""
+        curve, digest = self.outcome(pipeline=1, schedule="naive", steps=8)
         for schedule, stages_per_rank in (("gpipe-lifo", 1), ("looped-bfs-lifo", 2)):
             with self.subTest(schedule=schedule):
-                losses, own = self.outcome(pipeline=2, stages_per_rank=stages_per_rank, schedule=schedule)
+                losses, own = self.outcome(pipeline=2, stages_per_rank=stages_per_rank, schedule=schedule, steps=8)
                 self.assertNotEqual(own, digest)
                 for ours, theirs in zip(losses, curve):
                     self.assertLessEqual(abs(ours - theirs), 1e-6 * theirs)
