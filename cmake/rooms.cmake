@@ -44,7 +44,7 @@ penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor ker
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
 penstock_room(worker/checkpoint USES base base/safetensors plan/spec proto/codec kernels/tensor worker/model
   TEST_USES kernels/device kernels/ops worker/data)
-penstock_room(worker/telemetry USES base plan/schedule proto/codec)
+penstock_room(worker/telemetry USES base plan/spec plan/schedule proto/codec)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/transport/shared_memory worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
@@ -68,11 +68,11 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 
 # client: what is said (pure), the connection to the service, the processes of `up`, one file a command, and the
 # command line, which is the only place that includes CLI11.
-penstock_room(client/present USES base plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(client/present USES base plan/schedule plan/simulation plan/measurement plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
-  plan/partition plan/calibration plan/diagnosis plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
+  plan/partition plan/calibration plan/diagnosis plan/measurement plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 

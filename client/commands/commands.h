@@ -68,6 +68,14 @@ struct LogsOptions {
 };
 int logs(const LogsOptions& options);
 
+struct TraceOptions {
+  ConnectionOptions connection;
+  std::string name;
+  std::optional<int64_t> step;  // default: the newest one that is traced
+  std::string output;           // "": a table; json; else a file for ui.perfetto.dev, beside the table
+};
+int trace(const TraceOptions& options);
+
 struct ScheduleOptions {
   std::string name;
   std::optional<int> pipeline;

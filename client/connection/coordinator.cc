@@ -226,6 +226,17 @@ StatusOr<v1::Job> Coordinator::job(const std::string& name, Losses losses) {
   return response;
 }
 
+StatusOr<v1::TraceResponse> Coordinator::trace(const std::string& name, std::optional<int64_t> step) {
+  v1::TraceRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(name);
+  if (step) request.set_step(*step);
+  v1::TraceResponse response;
+  const CallEnd end = call(*stubs_->jobs, &v1::Jobs::Stub::Trace, request, response);
+  if (!end.ok()) return explained(end);
+  return response;
+}
+
 StatusOr<std::vector<v1::Job>> Coordinator::jobs() {
   v1::ListJobsRequest request;
   request.mutable_caller()->set_principal(principal_);

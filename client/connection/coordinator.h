@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,8 @@ class Coordinator {
   enum class Losses { Omit, Include };
   StatusOr<v1::Job> job(const std::string& name, Losses losses = Losses::Omit);
   StatusOr<std::vector<v1::Job>> jobs();
+  // The newest traced step without `step`.
+  StatusOr<v1::TraceResponse> trace(const std::string& name, std::optional<int64_t> step);
   StatusOr<std::vector<v1::Worker>> workers();
   StatusOr<v1::JobState> cancel(const std::string& name);
 

@@ -120,6 +120,16 @@ void declare_logs(CLI::App& command, LogsOptions& options) {
   add_connection(command, options.connection);
 }
 
+void declare_trace(CLI::App& command, TraceOptions& options) {
+  command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
+  command.add_option("--step", options.step, "The step (default: the newest one that is traced)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("-o,--output", options.output, "json, or a file to write the trace to (Perfetto's JSON)")
+      ->type_name("json|FILE");
+  add_connection(command, options.connection);
+}
+
 void declare_shape(CLI::App& command, ScheduleOptions& options) {
   command.add_option("name", options.name, "Schedule: " + schedule_names_text() + ", or file:PATH")
       ->type_name("NAME")
@@ -320,8 +330,8 @@ void add_checkpoint(CLI::App& app, Result& result) {
 
 // Commands of the design that later pieces bring: known, so that they are refused by name.
 void add_later_commands(CLI::App& app, Result& result) {
-  for (const char* name : {"pause", "resume", "drain", "uncordon", "curves", "trace", "plan", "rebalance",
-                           "diagnose", "partition", "fit"}) {
+  for (const char* name : {"pause", "resume", "drain", "uncordon", "curves", "plan", "rebalance", "diagnose",
+                           "partition", "fit"}) {
     CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
     command->allow_extras();
     command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });
@@ -365,6 +375,7 @@ int run_and_write(int argc, char** argv) {
   add_command<DescribeOptions>(app, help_of_describe(), result, describe, declare_describe);
   add_command<JobOptions>(app, help_of_watch(), result, watch, declare_job);
   add_command<LogsOptions>(app, help_of_logs(), result, logs, declare_logs);
+  add_command<TraceOptions>(app, help_of_trace(), result, trace, declare_trace);
   add_command<JobOptions>(app, help_of_cancel(), result, cancel, declare_job);
   add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);

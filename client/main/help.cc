@@ -55,6 +55,15 @@ Help help_of_logs() {
           "  penstock logs quickstart --rank 3 -f         one rank, and go on\n"};
 }
 
+Help help_of_trace() {
+  return {
+      "trace", "A step as its ranks ran it, against the simulation of what it measured",
+      "Examples:\n"
+      "  penstock trace quickstart                    the newest step that is traced: where time went\n"
+      "  penstock trace quickstart --step 2 -o step-2.json    both rows of every rank, for ui.perfetto.dev\n"
+      "  penstock trace quickstart -o json            for programs\n"};
+}
+
 Help help_of_cancel() {
   return {"cancel", "Stop a job for good",
           "Examples:\n"

@@ -17,6 +17,7 @@ Help help_of_get();
 Help help_of_describe();
 Help help_of_watch();
 Help help_of_logs();
+Help help_of_trace();
 Help help_of_cancel();
 Help help_of_schedule();
 Help help_of_verify();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,9 @@ class Controller {
   virtual void submit(SubmitCall call, std::function<void(StatusOr<SubmitOutcome>)> done) = 0;
   virtual void get_job(std::string name, bool include_losses,
                        std::function<void(StatusOr<JobView>)> done) = 0;
+  // A traced step: the newest one without `step`. NotFound also when the step is not traced, with those that are.
+  virtual void get_trace(std::string name, std::optional<int64_t> step,
+                         std::function<void(StatusOr<TraceView>)> done) = 0;
   // By submission; without job file, stages, events and losses, so that a long list stays small.
   virtual void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) = 0;
   // Answers with the job's state once the cancellation is durable; a job that has ended keeps its state: no error.

@@ -60,6 +60,8 @@ class Implementation final : public CoreController {
 
   void submit(SubmitCall call, std::function<void(StatusOr<SubmitOutcome>)> done) override;
   void get_job(std::string name, bool include_losses, std::function<void(StatusOr<JobView>)> done) override;
+  void get_trace(std::string name, std::optional<int64_t> step,
+                 std::function<void(StatusOr<TraceView>)> done) override;
   void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) override;
   void cancel_job(std::string name, std::string principal,
                   std::function<void(StatusOr<JobState>)> done) override;
@@ -306,6 +308,12 @@ void Implementation::get_job(std::string name, bool include_losses,
   call<StatusOr<JobView>>(done, [this, name = std::move(name), include_losses, done] {
     done(view_job(state_, name, include_losses, clock_.unix_milliseconds()));
   });
+}
+
+void Implementation::get_trace(std::string name, std::optional<int64_t> step,
+                               std::function<void(StatusOr<TraceView>)> done) {
+  call<StatusOr<TraceView>>(
+      done, [this, name = std::move(name), step, done] { done(view_trace(state_, name, step)); });
 }
 
 void Implementation::list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) {

@@ -29,6 +29,8 @@ StatusOr<JobView> view_job(const State& state, const std::string& name, bool inc
 std::vector<JobView> view_jobs(const State& state, int64_t unix_ms);
 StatusOr<LogPage> read_log(const State& state, const std::string& name, RankIndex rank, uint64_t cursor,
                            size_t limit);
+// The newest traced step without `step`. NotFound: no such job, or the step is not traced, with those that are.
+StatusOr<TraceView> view_trace(const State& state, const std::string& name, std::optional<int64_t> step);
 Census take_census(const State& state);
 
 }  // namespace penstock::coordinator

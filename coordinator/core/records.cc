@@ -47,6 +47,12 @@ struct Applier {
   void operator()(const PutStages& write) {
     if (StoredJob* job = find(write.job)) job->stages = write.stages;
   }
+  void operator()(const PutTrace& write) {
+    if (StoredJob* job = find(write.job)) job->traces[write.step] = write.ranks;
+  }
+  void operator()(const DropTrace& write) {
+    if (StoredJob* job = find(write.job)) job->traces.erase(write.step);
+  }
   void operator()(const PutAttempt& write) {
     StoredJob* job = find(write.job);
     if (!job) return;

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "coordinator/core/jobs/traces.h"
 #include "coordinator/core/views.h"
 
 namespace penstock::coordinator {
@@ -84,6 +85,16 @@ struct PutStages {
   std::string job{};
   std::vector<StageView> stages{};
 };
+// All ranks of a traced step; [rank].
+struct PutTrace {
+  std::string job{};
+  int64_t step = 0;
+  std::vector<TraceBytes> ranks{};
+};
+struct DropTrace {
+  std::string job{};
+  int64_t step = 0;
+};
 struct PutAttempt {
   std::string job{};
   int64_t attempt = 0;
@@ -98,8 +109,8 @@ struct DropJob {
   std::string job{};
 };
 
-using Write = std::variant<CreateJob, PutStatus, AddEvent, AddLosses, AddValidation, PutStages, PutAttempt,
-                           ForgetAttempt, DropJob>;
+using Write = std::variant<CreateJob, PutStatus, AddEvent, AddLosses, AddValidation, PutStages, PutTrace,
+                           DropTrace, PutAttempt, ForgetAttempt, DropJob>;
 
 struct StoredJob {
   JobDefinition definition{};
@@ -109,6 +120,7 @@ struct StoredJob {
   std::vector<double> losses{};
   std::vector<ValidationView> validation{};
   std::vector<StageView> stages{};
+  std::map<int64_t, std::vector<TraceBytes>> traces{};  // by step; [rank]
   int64_t placed_order = 0;
   int64_t placed_attempt = 0;  // whose executors may be alive; 0: none
   std::vector<RankPlacement> placed{};

@@ -24,8 +24,8 @@ struct ExecutorStopped {
   RankIndex rank{};
 };
 
-using WorkerMessage = std::variant<Heartbeat, RankReady, StepReport, RankFinished, RankFailed, LogBatch,
-                                   Draining, ExecutorStopped>;
+using WorkerMessage = std::variant<Heartbeat, RankReady, StepReport, StepTrace, RankFinished, RankFailed,
+                                   LogBatch, Draining, ExecutorStopped>;
 
 struct Registered {
   int64_t lease_ms = 0;

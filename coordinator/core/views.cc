@@ -1,5 +1,7 @@
 #include "coordinator/core/views.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -94,6 +96,25 @@ StatusOr<LogPage> read_log(const State& state, const std::string& name, RankInde
   LogPage page = job->log.read(cursor, rank, limit);
   page.ended = job->ended() && page.next == job->log.next() && !may_speak(state, *job);
   return page;
+}
+
+StatusOr<TraceView> view_trace(const State& state, const std::string& name, std::optional<int64_t> step) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Job* job, visible(state, name));
+  TraceView view{.spec_yaml = job->definition.spec_yaml, .steps = job->traces.complete()};
+  if (view.steps.empty()) {
+    return not_found(
+        "job {}: no step is traced: {} steps of {} are done, of which step 2 and every trace.every-th tell when their "
+        "actions ran (trace: {{every: 0}} traces none)",
+        name, job->status.step, job->definition.steps);
+  }
+  view.step = step.value_or(view.steps.back());
+  const TracedStep* traced = job->traces.find(view.step);
+  if (traced == nullptr) {
+    return not_found("job {}: step {} is not traced, or not kept; kept are {}", name, view.step,
+                     fmt::join(view.steps, ", "));
+  }
+  view.ranks = traced->ranks;
+  return view;
 }
 
 Census take_census(const State& state) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -130,6 +131,14 @@ struct LogPage {
   uint64_t next = 0;  // cursor to ask for more
   uint64_t lost = 0;
   bool ended = false;  // the job has ended and no line follows
+};
+
+// A traced step of a job: the StepTrace messages of its ranks, as bytes.
+struct TraceView {
+  std::string spec_yaml{};
+  int64_t step = 0;
+  std::vector<int64_t> steps{};  // all that are kept, ascending
+  std::vector<std::shared_ptr<const std::string>> ranks{};
 };
 
 // What submit answers.

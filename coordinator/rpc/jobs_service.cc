@@ -90,6 +90,19 @@ grpc::ServerUnaryReactor* JobsService::Get(grpc::CallbackServerContext* context,
   return answer.reactor();
 }
 
+grpc::ServerUnaryReactor* JobsService::Trace(grpc::CallbackServerContext* context,
+                                             const v1::TraceRequest* request, v1::TraceResponse* response) {
+  Answer answer(context, house_.probe, "Jobs.Trace");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  const std::optional<int64_t> step = request->has_step() ? std::optional(request->step()) : std::nullopt;
+  house_.controller.get_trace(request->name(), step, [answer, response](StatusOr<TraceView> view) {
+    StatusOr<v1::TraceResponse> traced = view.ok() ? to_proto(*view) : view.status();
+    if (traced.ok()) *response = *std::move(traced);
+    answer.finish(traced.status());
+  });
+  return answer.reactor();
+}
+
 grpc::ServerUnaryReactor* JobsService::List(grpc::CallbackServerContext* context,
                                             const v1::ListJobsRequest* request,
                                             v1::ListJobsResponse* response) {

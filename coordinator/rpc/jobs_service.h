@@ -14,6 +14,8 @@ class JobsService final : public v1::Jobs::CallbackService {
                                    v1::SubmitResponse* response) override;
   grpc::ServerUnaryReactor* Get(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
                                 v1::Job* response) override;
+  grpc::ServerUnaryReactor* Trace(grpc::CallbackServerContext* context, const v1::TraceRequest* request,
+                                  v1::TraceResponse* response) override;
   grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                  v1::ListJobsResponse* response) override;
   grpc::ServerWriteReactor<v1::Job>* Watch(grpc::CallbackServerContext* context,

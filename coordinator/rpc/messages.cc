@@ -152,6 +152,20 @@ v1::LogLine to_proto(const LogLineView& view) {
   return line;
 }
 
+StatusOr<v1::TraceResponse> to_proto(const TraceView& view) {
+  v1::TraceResponse response;
+  response.set_spec_yaml(view.spec_yaml);
+  response.set_step(view.step);
+  for (const int64_t step : view.steps) response.add_steps(step);
+  for (const auto& bytes : view.ranks) {
+    if (!response.add_ranks()->ParseFromString(*bytes)) {
+      return data_loss("the trace of step {}: rank {} is not what was stored", view.step,
+                       response.ranks_size() - 1);
+    }
+  }
+  return response;
+}
+
 v1::SubmitResponse to_proto(const SubmitOutcome& outcome) {
   v1::SubmitResponse response;
   response.set_name(outcome.name);
@@ -177,6 +191,8 @@ StatusOr<WorkerMessage> from_proto(const v1::WorkerMessage& message) {
       return as_message(codec::from_proto(message.rank_ready()));
     case v1::WorkerMessage::kStepReport:
       return as_message(codec::from_proto(message.step_report()));
+    case v1::WorkerMessage::kStepTrace:
+      return as_message(codec::from_proto(message.step_trace()));
     case v1::WorkerMessage::kRankFinished:
       return as_message(codec::from_proto(message.rank_finished()));
     case v1::WorkerMessage::kRankFailed:

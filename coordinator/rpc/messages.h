@@ -15,6 +15,8 @@ v1::JobState to_proto(JobState state);
 v1::Job to_proto(const JobView& view);
 v1::Worker to_proto(const WorkerView& view);
 v1::LogLine to_proto(const LogLineView& view);
+// DataLoss: what was stored is no trace any more.
+StatusOr<v1::TraceResponse> to_proto(const TraceView& view);
 v1::SubmitResponse to_proto(const SubmitOutcome& outcome);
 v1::CoordinatorMessage to_proto(const CoordinatorMessage& message);
 

@@ -17,6 +17,7 @@
 #include "penstock/v1/broker.grpc.pb.h"
 #include "penstock/v1/jobs.grpc.pb.h"
 #include "penstock/v1/workers.grpc.pb.h"
+#include "proto/codec/codec.h"
 
 namespace penstock::coordinator {
 namespace {
@@ -164,6 +165,31 @@ TEST_F(RpcServerTest, get_list_and_cancel_answer_with_the_job) {
   EXPECT_EQ(state.state(), v1::JOB_STATE_CANCELLED);
   get.set_name("b");
   EXPECT_EQ(jobs->Get(&absent_context, get, &job).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(RpcServerTest, trace_answers_with_the_messages_of_the_ranks) {
+  const StepTrace trace{
+      .attempt = {"a", 1, 7}, .rank = RankIndex(0), .step = 2, .clock = "boot", .works = {}, .waits = {}};
+  controller.traces["a"] = {
+      "name: a\n", 2, {2, 100}, {std::make_shared<const std::string>(codec::encode(trace))}};
+  controller.traces["broken"] = {"", 2, {2}, {std::make_shared<const std::string>("\xff\xff")}};
+  Context newest_context, other_context, absent_context, broken_context;
+  v1::TraceRequest request;
+  request.set_name("a");
+  v1::TraceResponse response;
+  ASSERT_TRUE(jobs->Trace(&newest_context, request, &response).ok());
+  EXPECT_EQ(response.spec_yaml(), "name: a\n");
+  EXPECT_EQ(response.step(), 2);
+  EXPECT_EQ(response.steps_size(), 2);
+  ASSERT_EQ(response.ranks_size(), 1);
+  EXPECT_EQ(response.ranks(0).clock(), "boot");
+  request.set_step(100);
+  ASSERT_TRUE(jobs->Trace(&other_context, request, &response).ok());
+  EXPECT_EQ(response.step(), 100);
+  request.set_name("b");
+  EXPECT_EQ(jobs->Trace(&absent_context, request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.set_name("broken");
+  EXPECT_EQ(jobs->Trace(&broken_context, request, &response).error_code(), grpc::StatusCode::DATA_LOSS);
 }
 
 TEST_F(RpcServerTest, watch_sends_every_change_to_a_reader_that_keeps_up_and_ends_with_the_job) {

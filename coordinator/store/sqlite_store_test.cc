@@ -92,6 +92,15 @@ JobDefinition definition(const std::string& name, int64_t sequence) {
           .microbatches = 16};
 }
 
+using TracesByStep = std::map<int64_t, std::vector<TraceBytes>>;
+std::map<int64_t, std::vector<std::string>> texts_of(const TracesByStep& traces) {
+  std::map<int64_t, std::vector<std::string>> texts;
+  for (const auto& [step, ranks] : traces) {
+    for (const TraceBytes& rank : ranks) texts[step].push_back(*rank);
+  }
+  return texts;
+}
+
 void expect_equal(const StoredJob& a, const StoredJob& b) {
   EXPECT_EQ(a.definition, b.definition);
   EXPECT_EQ(a.status, b.status) << a.definition.name;
@@ -100,6 +109,7 @@ void expect_equal(const StoredJob& a, const StoredJob& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.validation, b.validation);
   EXPECT_EQ(a.stages, b.stages);
+  EXPECT_EQ(texts_of(a.traces), texts_of(b.traces));
   EXPECT_EQ(a.placed_attempt, b.placed_attempt);
   EXPECT_EQ(a.placed_order, b.placed_order);
   EXPECT_EQ(a.placed, b.placed);
@@ -117,7 +127,12 @@ class RandomWrites {
       return CreateJob{definition(job, ++sequence_), status()};
     }
     Job& state = known_[job];
-    switch (below(12)) {
+    switch (below(15)) {
+      case 12:
+      case 13:
+        return PutTrace{job, below(5), traces()};
+      case 14:
+        return DropTrace{job, below(5)};
       case 0:
         known_.erase(job);
         return DropJob{job};
@@ -176,6 +191,16 @@ class RandomWrites {
     std::vector<RankPlacement> ranks;
     for (int64_t r = 0; r <= below(3); ++r)
       ranks.push_back({RankIndex(r), "worker-1", below(99), static_cast<int>(below(8))});
+    return ranks;
+  }
+  // Bytes of any value, zeros among them.
+  std::vector<TraceBytes> traces() {
+    std::vector<TraceBytes> ranks(static_cast<size_t>(below(3)) + 1);
+    for (TraceBytes& rank : ranks) {
+      std::string bytes(static_cast<size_t>(below(9)), '\0');
+      for (char& byte : bytes) byte = static_cast<char>(below(3) * 127);
+      rank = std::make_shared<const std::string>(std::move(bytes));
+    }
     return ranks;
   }
   std::vector<StageView> stages() {

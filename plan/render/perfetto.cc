@@ -27,23 +27,27 @@ constexpr std::array kColours = {"thread_state_running", "thread_state_iowait", 
 
 class Trace {
  public:
-  Trace(const ComputeProgram& program, const Simulation& simulation, const TraceStyle& style)
-      : program_(program), simulation_(simulation), style_(style) {
-    begin_ = std::numeric_limits<Ticks>::max();
-    for (const RankTimeline& rank : simulation.ranks) {
-      if (!rank.actions.empty()) begin_ = std::min(begin_, rank.actions.front().start);
-    }
+  Trace(const ComputeProgram& program, const TraceStyle& style) : program_(program), style_(style) {
     const size_t cells =
         static_cast<size_t>(program.stages()) * static_cast<size_t>(program.total_microbatches());
     for (auto& producers : producers_) producers.resize(cells);
   }
 
-  std::string text() {
-    for (size_t rank = 0; rank < simulation_.ranks.size(); ++rank) add_rank(rank);
+  void add_row(const TraceRow& row) {
+    simulation_ = row.simulation;
+    begin_ = std::numeric_limits<Ticks>::max();
+    for (const RankTimeline& rank : simulation_->ranks) {
+      if (!rank.actions.empty()) begin_ = std::min(begin_, rank.actions.front().start);
+    }
+    for (size_t rank = 0; rank < simulation_->ranks.size(); ++rank) add_rank(rank, row.name);
     for_each_work(
         [&](const Work& work, const TimedAction& timed, size_t rank) { note_producer(work, timed, rank); });
     for_each_work(
         [&](const Work& work, const TimedAction& timed, size_t rank) { add_flow(work, timed, rank); });
+    ++row_;
+  }
+
+  std::string text() {
     return "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"schedule\": " + quoted(program_.schedule) +
            "},\n\"traceEvents\": [\n" + events_ + "\n]}\n";
   }
@@ -66,20 +70,24 @@ class Trace {
 
   template <typename Visit>
   void for_each_work(Visit&& visit) {
-    for (size_t rank = 0; rank < simulation_.ranks.size(); ++rank) {
-      for (const TimedAction& timed : simulation_.ranks[rank].actions) {
+    for (size_t rank = 0; rank < simulation_->ranks.size(); ++rank) {
+      for (const TimedAction& timed : simulation_->ranks[rank].actions) {
         visit(timed.action.work, timed, rank);
         if (timed.action.overlapped) visit(*timed.action.overlapped, timed, rank);
       }
     }
   }
 
-  void add_rank(size_t rank) {
-    add(R"({{"ph":"M","name":"process_name","pid":{0},"args":{{"name":"rank {0}"}}}})", rank);
-    add(R"({{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}})", rank);
-    add(R"({{"ph":"M","name":"thread_name","pid":{0},"tid":0,"args":{{"name":"compute"}}}})", rank);
-    for (const TimedAction& timed : simulation_.ranks[rank].actions) add_slice(timed, rank);
-    const auto held = held_forwards(simulation_.ranks[rank], program_.forward_only);
+  void add_rank(size_t rank, const std::string& row) {
+    if (row_ == 0) {
+      add(R"({{"ph":"M","name":"process_name","pid":{0},"args":{{"name":"rank {0}"}}}})", rank);
+      add(R"({{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}})", rank);
+    }
+    add(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})", rank, row_,
+        quoted(row));
+    for (const TimedAction& timed : simulation_->ranks[rank].actions) add_slice(timed, rank);
+    if (row_ > 0) return;
+    const auto held = held_forwards(simulation_->ranks[rank], program_.forward_only);
     if (!held.empty() && !style_.bytes_per_activation.empty()) add_counter(rank, begin_, 0);
     for (const HeldStep& step : held) add_counter(rank, step.time, step.held);
   }
@@ -88,10 +96,10 @@ class Trace {
     const Work& work = timed.action.work;
     const auto kind = static_cast<size_t>(work.kind);
     const bool pair = timed.action.overlapped.has_value();
-    add(R"({{"ph":"X","name":"{}","cat":"{}","cname":"{}","pid":{},"tid":0,"ts":{},"dur":{},)"
+    add(R"({{"ph":"X","name":"{}","cat":"{}","cname":"{}","pid":{},"tid":{},"ts":{},"dur":{},)"
         R"("args":{{"stage":{},"microbatch":{}}}}})",
         to_string(timed.action), pair ? "overlapped pair" : kCategories[kind],
-        pair ? "vsync_highlight_color" : kColours[kind], rank, time(timed.start),
+        pair ? "vsync_highlight_color" : kColours[kind], rank, row_, time(timed.start),
         time(timed.end) - time(timed.start), work.stage.value, work.microbatch.value);
   }
 
@@ -127,16 +135,17 @@ class Trace {
     if (from.rank == rank) return;
     const char* name = passage->flow == Flow::Activation ? "activation" : "gradient";
     ++flows_;
-    add(R"({{"ph":"s","name":"{}","cat":"transfer","id":{},"pid":{},"tid":0,"ts":{}}})", name, flows_,
-        from.rank, time(std::max(from.start, from.end - 1)));
-    add(R"({{"ph":"f","bp":"e","name":"{}","cat":"transfer","id":{},"pid":{},"tid":0,"ts":{}}})", name,
-        flows_, rank, time(timed.start));
+    add(R"({{"ph":"s","name":"{}","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{}}})", name, flows_,
+        from.rank, row_, time(std::max(from.start, from.end - 1)));
+    add(R"({{"ph":"f","bp":"e","name":"{}","cat":"transfer","id":{},"pid":{},"tid":{},"ts":{}}})", name,
+        flows_, rank, row_, time(timed.start));
   }
 
   const ComputeProgram& program_;
-  const Simulation& simulation_;
   const TraceStyle& style_;
-  Ticks begin_ = 0;
+  const Simulation* simulation_ = nullptr;  // of the row
+  int row_ = 0;
+  Ticks begin_ = 0;                     // of the row
   std::vector<Producer> producers_[2];  // [flow][source stage, microbatch]
   int64_t flows_ = 0;
   std::string events_;
@@ -146,13 +155,23 @@ class Trace {
 
 StatusOr<std::string> timeline_trace(const ComputeProgram& program, const Simulation& simulation,
                                      const TraceStyle& style) {
+  return timelines_trace(program, {{"compute", &simulation}}, style);
+}
+
+StatusOr<std::string> timelines_trace(const ComputeProgram& program, const std::vector<TraceRow>& rows,
+                                      const TraceStyle& style) {
   int64_t actions = 0;
-  for (const RankTimeline& rank : simulation.ranks) actions += static_cast<int64_t>(rank.actions.size());
+  for (const TraceRow& row : rows) {
+    for (const RankTimeline& rank : row.simulation->ranks)
+      actions += static_cast<int64_t>(rank.actions.size());
+  }
   if (actions > style.actions_max) {
     return invalid_argument("{} actions are too many for a trace; expected at most {}", actions,
                             style.actions_max);
   }
-  return Trace(program, simulation, style).text();
+  Trace trace(program, style);
+  for (const TraceRow& row : rows) trace.add_row(row);
+  return trace.text();
 }
 
 }  // namespace penstock::plan

@@ -28,4 +28,15 @@ struct TraceStyle {
 StatusOr<std::string> timeline_trace(const ComputeProgram& program, const Simulation& simulation,
                                      const TraceStyle& style = {});
 
+// A track that every rank has.
+struct TraceRow {
+  std::string name;  // "measured"
+  const Simulation* simulation = nullptr;
+};
+
+// The same with several tracks a rank, each on a time line of its own that begins with its first action; the counters are
+// those of the first.
+StatusOr<std::string> timelines_trace(const ComputeProgram& program, const std::vector<TraceRow>& rows,
+                                      const TraceStyle& style = {});
+
 }  // namespace penstock::plan

@@ -48,6 +48,33 @@ TEST(TimelineTrace, every_action_is_a_slice_of_its_rank) {
   EXPECT_EQ(events(played("1f1b", 2, 3), "M").size(), 6u);
 }
 
+TEST(TimelineTrace, rows_stand_side_by_side_and_each_begins_at_its_own_begin) {
+  const Played run = played("1f1b", 2, 3);
+  Simulation late = run.simulation;
+  for (RankTimeline& rank : late.ranks) {
+    for (TimedAction& timed : rank.actions) timed.start += 50, timed.end += 50;
+  }
+  const Json trace = Json::parse(
+      timelines_trace(run.program, {{"measured", &late}, {"simulated", &run.simulation}}).value());
+  std::map<std::pair<int, int>, std::vector<Json>> rows;
+  std::map<std::pair<int, int>, std::string> names;
+  int processes = 0;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X")
+      rows[{event["pid"], event["tid"]}].push_back({event["name"], event["ts"], event["dur"]});
+    if (event["name"] == "thread_name") names[{event["pid"], event["tid"]}] = event["args"]["name"];
+    processes += event["name"] == "process_name";
+  }
+  EXPECT_EQ(processes, 2);
+  ASSERT_EQ(rows.size(), 4u);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(names[std::pair(rank, 0)], "measured");
+    EXPECT_EQ(names[std::pair(rank, 1)], "simulated");
+    EXPECT_EQ(rows[std::pair(rank, 0)], rows[std::pair(rank, 1)]);
+    EXPECT_EQ(rows[std::pair(rank, 0)].size(), 6u);
+  }
+}
+
 TEST(TimelineTrace, every_transfer_is_an_arrow_from_producer_to_consumer) {
   const Played run = played("1f1b", 3, 4);
   const std::vector<Json> begins = events(run, "s"), ends = events(run, "f");

@@ -41,6 +41,7 @@ class JobReader {
     read_memory_budget(file);
     read_restart(file.section("restart"));
     read_validation(file.section("validation"), spec_, spec_.validation, problems_);
+    read_trace(file.section("trace"));
     file.later("checkpoint");
     file.only("recompute", "none", Names{"full"});
     file.only_false("two_batch_overlap");
@@ -58,6 +59,11 @@ class JobReader {
       problems_.expected(file.line_of("name"), "name", "1 to 63 of the characters a-z, 0-9 and -",
                          fmt::format("\"{}\"", shown_value(spec_.name)));
     }
+  }
+
+  void read_trace(Section section) {
+    section.integer("every", spec_.trace.every, {0, 10'000'000});
+    section.finish();
   }
 
   // The line of a key of a section, for checks that reach over several sections.

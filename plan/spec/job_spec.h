@@ -142,6 +142,11 @@ struct DeviceSpec {
   int threads = 0;  // compute threads per rank; 0: not said, the worker's own default
 };
 
+// Which steps' ranks tell when each of their actions ran: an early one, and every `every`th.
+struct TraceSpec {
+  int64_t every = 100;  // 0: none
+};
+
 struct JobSpec {
   std::string name;
   ModelSpec model;
@@ -150,6 +155,7 @@ struct JobSpec {
   ParallelSpec parallel;
   DeviceSpec device;
   ValidationSpec validation;
+  TraceSpec trace;
   int64_t memory_budget_bytes = 0;  // 0: none
   int restart_max = 0;              // as the file says; without effect until recovery is built
 

@@ -145,6 +145,14 @@ TEST(ParseJobSpec, p2p_is_two_sided_unless_the_job_says_otherwise) {
       "line 33: parallel.p2p.mode: expected one of two-sided, one-sided, found onesided; did you mean one-sided?");
 }
 
+TEST(ParseJobSpec, traced_steps_are_every_hundredth_unless_the_job_says_otherwise) {
+  EXPECT_EQ(parse_job_spec(kJob)->trace.every, 100);
+  EXPECT_EQ(parse_job_spec(with("rebalance: off", "rebalance: off\ntrace: {every: 7}"))->trace.every, 7);
+  EXPECT_EQ(parse_job_spec(with("rebalance: off", "rebalance: off\ntrace: {every: 0}"))->trace.every, 0);
+  EXPECT_EQ(refusal(with("rebalance: off", "rebalance: off\ntrace: {every: -1}")),
+            "line 40: trace.every: expected a whole number from 0 to 10000000, found -1");
+}
+
 TEST(ParseJobSpec, restart_is_read_and_said_to_count_as_zero) {
   const StatusOr<JobSpec> spec = parse_job_spec(kJob);
   ASSERT_TRUE(spec.ok()) << spec.status();

@@ -119,6 +119,7 @@ std::string encode(const ExecutorFrame& frame) {
   std::visit(Overloaded{
                  [&](const RankReady& part) { *message.mutable_rank_ready() = to_proto(part); },
                  [&](const StepReport& part) { *message.mutable_step_report() = to_proto(part); },
+                 [&](const StepTrace& part) { *message.mutable_step_trace() = to_proto(part); },
                  [&](const RankFinished& part) { *message.mutable_rank_finished() = to_proto(part); },
                  [&](const RankFailed& part) { *message.mutable_rank_failed() = to_proto(part); },
                  [&](const BrokerPublish& part) { fill(part, *message.mutable_publish()); },
@@ -139,6 +140,10 @@ std::string encode(const DaemonFrame& frame) {
   return message.SerializeAsString();
 }
 
+std::string encode(const StepTrace& trace) {
+  return to_proto(trace).SerializeAsString();
+}
+
 StatusOr<ExecutorFrame> decode_executor_frame(const std::string& bytes) {
   v1::ExecutorMessage message;
   PENSTOCK_RETURN_IF_ERROR(parse_message(bytes, "ExecutorMessage", message));
@@ -147,6 +152,8 @@ StatusOr<ExecutorFrame> decode_executor_frame(const std::string& bytes) {
       return as_frame<ExecutorFrame>(from_proto(message.rank_ready()));
     case v1::ExecutorMessage::kStepReport:
       return as_frame<ExecutorFrame>(from_proto(message.step_report()));
+    case v1::ExecutorMessage::kStepTrace:
+      return as_frame<ExecutorFrame>(from_proto(message.step_trace()));
     case v1::ExecutorMessage::kRankFinished:
       return as_frame<ExecutorFrame>(from_proto(message.rank_finished()));
     case v1::ExecutorMessage::kRankFailed:

@@ -31,13 +31,16 @@ struct BrokerReply {
   std::string value;
 };
 
-using ExecutorFrame =
-    std::variant<RankReady, StepReport, RankFinished, RankFailed, BrokerPublish, BrokerLookUp, LogBatch>;
+using ExecutorFrame = std::variant<RankReady, StepReport, StepTrace, RankFinished, RankFailed, BrokerPublish,
+                                   BrokerLookUp, LogBatch>;
 using DaemonFrame = std::variant<ExecutorAssignment, BrokerReply>;
 
 std::string encode(const ExecutorFrame& frame);
 std::string encode(const DaemonFrame& frame);
 StatusOr<ExecutorFrame> decode_executor_frame(const std::string& bytes);
 StatusOr<DaemonFrame> decode_daemon_frame(const std::string& bytes);
+
+// A trace as it is kept: the bytes of its message.
+std::string encode(const StepTrace& trace);
 
 }  // namespace penstock::codec

@@ -82,6 +82,19 @@ StepReport step_report() {
   return report;
 }
 
+StepTrace step_trace() {
+  StepTrace trace;
+  trace.attempt = attempt();
+  trace.rank = RankIndex(1);
+  trace.step = 7;
+  trace.clock = "0b7f2c1e-0000";
+  trace.monotonic_ns = 123'456'789'012;
+  trace.unix_ns = 1'700'000'000'000'000'000;
+  trace.works = {{{StageIndex(1), plan::ActionKind::WeightGradient, MicrobatchIndex(3)}, 5, 12, 6}};
+  trace.waits = {{StageIndex(1), plan::Flow::Gradient, MicrobatchIndex(3), 1, 5}};
+  return trace;
+}
+
 template <typename Message, typename Value>
 Message changed(const Value& value, const std::function<void(Message&)>& change) {
   Message message = to_proto(value);
@@ -154,6 +167,42 @@ TEST(Wire, a_loss_that_is_no_number_is_reported_and_not_refused) {
   const StatusOr<StepReport> decoded = from_proto(to_proto(diverged));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(std::isnan(*decoded->loss));
+}
+
+TEST(Wire, a_trace_survives_the_wire) {
+  const StatusOr<StepTrace> decoded = from_proto(to_proto(step_trace()));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(to_proto(*decoded).SerializeAsString(), to_proto(step_trace()).SerializeAsString());
+  EXPECT_EQ(decoded->attempt, attempt());
+  EXPECT_EQ(decoded->clock, "0b7f2c1e-0000");
+  EXPECT_EQ(decoded->monotonic_ns, 123'456'789'012);
+  EXPECT_EQ(decoded->unix_ns, 1'700'000'000'000'000'000);
+  ASSERT_THAT(decoded->works, SizeIs(1));
+  EXPECT_EQ(decoded->works[0].work, step_trace().works[0].work);
+  EXPECT_EQ(decoded->works[0].start_ns, 5);
+  EXPECT_EQ(decoded->works[0].end_ns, 12);
+  EXPECT_EQ(decoded->works[0].cpu_ns, 6);
+  ASSERT_THAT(decoded->waits, SizeIs(1));
+  EXPECT_EQ(decoded->waits[0].stage, StageIndex(1));
+  EXPECT_EQ(decoded->waits[0].flow, plan::Flow::Gradient);
+  EXPECT_EQ(decoded->waits[0].end_ns, 5);
+}
+
+TEST(Wire, a_trace_with_times_or_works_that_cannot_be_is_refused) {
+  const auto refused = [](const std::function<void(v1::StepTrace&)>& change) {
+    return refusal(from_proto(changed<v1::StepTrace>(step_trace(), change)));
+  };
+  EXPECT_THAT(refused([](auto& m) { m.mutable_works(0)->set_took_ns(-1); }), HasSubstr("works.took_ns"));
+  EXPECT_THAT(refused([](auto& m) { m.mutable_works(0)->set_start_ns(INT64_MAX); }),
+              HasSubstr("works.start_ns"));
+  EXPECT_THAT(refused([](auto& m) { m.mutable_works(0)->set_kind(4); }), HasSubstr("works.kind"));
+  EXPECT_THAT(refused([](auto& m) { m.mutable_waits(0)->set_microbatch(-1); }),
+              HasSubstr("waits.microbatch"));
+  EXPECT_THAT(refused([](auto& m) { m.set_clock("two words"); }), HasSubstr("clock"));
+  EXPECT_THAT(refused([](auto& m) {
+                while (m.works_size() <= static_cast<int>(kMostTraced)) *m.add_works() = m.works(0);
+              }),
+              HasSubstr("works"));
 }
 
 TEST(Wire, a_field_out_of_range_is_refused_by_name) {
@@ -301,6 +350,7 @@ TEST(Codec, every_executor_frame_comes_back_as_what_it_was) {
   const std::vector<ExecutorFrame> frames = {
       RankReady{attempt(), RankIndex(1), 77, "avx512 onednn 2.6.3"},
       step_report(),
+      step_trace(),
       RankFinished{attempt(), RankIndex(1), {}},
       RankFailed{attempt(), RankIndex(1), 12, "out of memory", 1, 0},
       BrokerPublish{5, key, std::string("\0\xff", 2)},

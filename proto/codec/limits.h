@@ -23,6 +23,7 @@ constexpr size_t kLongestLogLine = 4096;
 constexpr size_t kMostLogLines = 1024;  // in one batch
 constexpr size_t kMostDevices = 256;    // of one worker
 constexpr size_t kMostMemoryKinds = 32;
+constexpr size_t kMostTraced = 1u << 16;  // works of a rank in a traced step, and waits
 constexpr size_t kMostParameters = 1u << 17;
 
 constexpr int32_t kMostRanks = plan::limits::kRanks;

@@ -60,6 +60,34 @@ struct StepReport {
   double gradient_norm = 0;
 };
 
+// One work of a traced step; times since the trace began.
+struct TracedWork {
+  plan::Work work;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  int64_t cpu_ns = 0;
+};
+
+// A wait for a tensor of another rank, right before the work of `stage` that needs it.
+struct TracedWait {
+  StageIndex stage;
+  plan::Flow flow = plan::Flow::Activation;
+  MicrobatchIndex microbatch;
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
+struct StepTrace {
+  AttemptKey attempt;
+  RankIndex rank;
+  int64_t step = 0;
+  std::string clock;         // whose monotonic time it is: ranks with the same one share it
+  int64_t monotonic_ns = 0;  // when the trace began
+  int64_t unix_ns = 0;       // the same moment on the host's wall clock
+  std::vector<TracedWork> works;
+  std::vector<TracedWait> waits;
+};
+
 struct RankReady {
   AttemptKey attempt;
   RankIndex rank;

@@ -26,6 +26,7 @@ v1::CommunicatorKey to_proto(const CommunicatorKey& key);
 v1::Register to_proto(const Registration& registration);
 v1::Assign to_proto(const Assignment& assignment);
 v1::StepReport to_proto(const StepReport& report);
+v1::StepTrace to_proto(const StepTrace& trace);
 v1::RankReady to_proto(const RankReady& ready);
 v1::RankFinished to_proto(const RankFinished& finished);
 v1::RankFailed to_proto(const RankFailed& failed);
@@ -39,6 +40,7 @@ StatusOr<Registration> from_proto(const v1::Register& registration);
 StatusOr<Assignment> from_proto(const v1::Assign& assignment);
 // The loss and the gradient norm may be infinite or no number: a run that diverges must be able to say so.
 StatusOr<StepReport> from_proto(const v1::StepReport& report);
+StatusOr<StepTrace> from_proto(const v1::StepTrace& trace);
 StatusOr<RankReady> from_proto(const v1::RankReady& ready);
 StatusOr<RankFinished> from_proto(const v1::RankFinished& finished);
 StatusOr<RankFailed> from_proto(const v1::RankFailed& failed);

@@ -46,6 +46,32 @@ StageTimes decode_stage(const v1::StageTimes& message, Checks& checks) {
   return times;
 }
 
+// Traced times are sums of two: none may come near the end of the numbers.
+constexpr int64_t kLongestTrace = int64_t{1} << 60;
+
+TracedWork decode_traced_work(const v1::TracedWork& message, Checks& checks) {
+  TracedWork traced;
+  traced.work = {
+      StageIndex(checks.range("works.stage", message.stage(), 0, kMostStages - 1)),
+      static_cast<plan::ActionKind>(checks.range("works.kind", message.kind(), 0, 3)),
+      MicrobatchIndex(checks.range("works.microbatch", message.microbatch(), 0, kMostMicrobatchesInAll - 1))};
+  traced.start_ns = checks.range("works.start_ns", message.start_ns(), 0, kLongestTrace);
+  traced.end_ns = traced.start_ns + checks.range("works.took_ns", message.took_ns(), 0, kLongestTrace);
+  traced.cpu_ns = checks.range("works.cpu_ns", message.cpu_ns(), 0, kLongestTrace);
+  return traced;
+}
+
+TracedWait decode_traced_wait(const v1::TracedWait& message, Checks& checks) {
+  TracedWait traced;
+  traced.stage = StageIndex(checks.range("waits.stage", message.stage(), 0, kMostStages - 1));
+  traced.flow = message.gradient() ? plan::Flow::Gradient : plan::Flow::Activation;
+  traced.microbatch =
+      MicrobatchIndex(checks.range("waits.microbatch", message.microbatch(), 0, kMostMicrobatchesInAll - 1));
+  traced.start_ns = checks.range("waits.start_ns", message.start_ns(), 0, kLongestTrace);
+  traced.end_ns = traced.start_ns + checks.range("waits.took_ns", message.took_ns(), 0, kLongestTrace);
+  return traced;
+}
+
 void decode_split(const v1::Assign& message, Checks& checks, plan::Split& split) {
   checks.count("split", static_cast<size_t>(message.split_size()), kMostStages);
   for (int stage = 0; checks.ok() && stage < message.split_size(); ++stage) {
@@ -265,6 +291,55 @@ StatusOr<StepReport> from_proto(const v1::StepReport& message) {
   }
   if (!checks.ok()) return checks.status();
   return report;
+}
+
+v1::StepTrace to_proto(const StepTrace& trace) {
+  v1::StepTrace message;
+  *message.mutable_attempt() = to_proto(trace.attempt);
+  message.set_rank(trace.rank.value);
+  message.set_step(trace.step);
+  message.set_clock(trace.clock);
+  message.set_monotonic_ns(trace.monotonic_ns);
+  message.set_unix_ns(trace.unix_ns);
+  for (const TracedWork& traced : trace.works) {
+    v1::TracedWork& added = *message.add_works();
+    added.set_stage(traced.work.stage.value);
+    added.set_kind(static_cast<int32_t>(traced.work.kind));
+    added.set_microbatch(traced.work.microbatch.value);
+    added.set_start_ns(traced.start_ns);
+    added.set_took_ns(traced.end_ns - traced.start_ns);
+    added.set_cpu_ns(traced.cpu_ns);
+  }
+  for (const TracedWait& traced : trace.waits) {
+    v1::TracedWait& added = *message.add_waits();
+    added.set_stage(traced.stage.value);
+    added.set_gradient(traced.flow == plan::Flow::Gradient);
+    added.set_microbatch(traced.microbatch.value);
+    added.set_start_ns(traced.start_ns);
+    added.set_took_ns(traced.end_ns - traced.start_ns);
+  }
+  return message;
+}
+
+StatusOr<StepTrace> from_proto(const v1::StepTrace& message) {
+  Checks checks("StepTrace");
+  StepTrace trace;
+  trace.attempt = decode_attempt(message, checks);
+  trace.rank = decode_rank(message, checks);
+  trace.step = checks.range("step", message.step(), 0, kAny);
+  checks.name("clock", trace.clock = message.clock());
+  trace.monotonic_ns = checks.range("monotonic_ns", message.monotonic_ns(), 0, kLongestTrace);
+  trace.unix_ns = checks.range("unix_ns", message.unix_ns(), 0, kAny);
+  checks.count("works", static_cast<size_t>(message.works_size()), kMostTraced);
+  for (int i = 0; checks.ok() && i < message.works_size(); ++i) {
+    trace.works.push_back(decode_traced_work(message.works(i), checks));
+  }
+  checks.count("waits", static_cast<size_t>(message.waits_size()), kMostTraced);
+  for (int i = 0; checks.ok() && i < message.waits_size(); ++i) {
+    trace.waits.push_back(decode_traced_wait(message.waits(i), checks));
+  }
+  if (!checks.ok()) return checks.status();
+  return trace;
 }
 
 v1::RankReady to_proto(const RankReady& ready) {

@@ -276,6 +276,10 @@ void AgentState::said(TimePoint, int index, const StepReport& report, Commands& 
   out.push_back(Send{report});
 }
 
+void AgentState::said(TimePoint, int index, const StepTrace& trace, Commands& out) {
+  if (speaks_for(index, trace.attempt, trace.rank, out)) out.push_back(Send{trace});
+}
+
 void AgentState::said(TimePoint now, int index, const RankFinished& finished, Commands& out) {
   if (!speaks_for(index, finished.attempt, finished.rank, out)) return;
   Device& device = devices_[static_cast<size_t>(index)];

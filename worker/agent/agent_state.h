@@ -67,7 +67,7 @@ struct HeartbeatDue {
   int64_t sequence = 0;
 };
 // What goes to the coordinator.
-using Report = std::variant<RankReady, StepReport, RankFinished, RankFailed, LogBatch, RankStopped,
+using Report = std::variant<RankReady, StepReport, StepTrace, RankFinished, RankFailed, LogBatch, RankStopped,
                             DrainNotice, HeartbeatDue>;
 
 // Events.
@@ -204,6 +204,7 @@ class AgentState {
 
   void said(TimePoint now, int index, const RankReady& ready, Commands& out);
   void said(TimePoint now, int index, const StepReport& report, Commands& out);
+  void said(TimePoint now, int index, const StepTrace& trace, Commands& out);
   void said(TimePoint now, int index, const RankFinished& finished, Commands& out);
   void said(TimePoint now, int index, const RankFailed& failed, Commands& out);
   void said(TimePoint now, int index, const LogBatch& batch, Commands& out);

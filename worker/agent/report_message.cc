@@ -11,6 +11,9 @@ void fill(v1::WorkerMessage& message, const RankReady& report) {
 void fill(v1::WorkerMessage& message, const StepReport& report) {
   *message.mutable_step_report() = codec::to_proto(report);
 }
+void fill(v1::WorkerMessage& message, const StepTrace& report) {
+  *message.mutable_step_trace() = codec::to_proto(report);
+}
 void fill(v1::WorkerMessage& message, const RankFinished& report) {
   *message.mutable_rank_finished() = codec::to_proto(report);
 }

@@ -86,6 +86,7 @@ Status Interpreter::validate(const ResolvedInstruction& instruction) {
   if (stands) return ok_status();
   PENSTOCK_RETURN_IF_ERROR(undo_warm_up({leases_, transfers_, parts_.links, parts_.endpoint}, unposted_));
   parts_.recorder.forget_actions();
+  if (traces()) parts_.trace->forget_works();
   PENSTOCK_RETURN_IF_ERROR(begin_step(step_));
   return execute_all(std::span(program_).first(static_cast<size_t>(&instruction - program_.data())));
 }
@@ -107,9 +108,12 @@ Status Interpreter::compute(const ResolvedInstruction& instruction) {
     PENSTOCK_RETURN_IF_ERROR(output.slots->fill(output.slot, work.microbatch));
     call.output = boundary_tensor(output);
   }
+  const Duration cpu = traces() ? thread_cpu_time() : Duration::zero();
   const TimePoint start = parts_.clock.now();
   PENSTOCK_RETURN_IF_ERROR(call_stage(*instruction.stage, work.kind, call));
-  parts_.recorder.add_action(work.stage, work.kind, parts_.clock.now() - start);
+  const TimePoint end = parts_.clock.now();
+  parts_.recorder.add_action(work.stage, work.kind, end - start);
+  if (traces()) parts_.trace->add_work(work, start, end, thread_cpu_time() - cpu);
   if (input.slots != nullptr) PENSTOCK_RETURN_IF_ERROR(input.slots->free_read(input.slot));
   if (output.slots != nullptr) PENSTOCK_RETURN_IF_ERROR(output.slots->filled(output.slot));
   return ok_status();
@@ -145,7 +149,9 @@ Status Interpreter::post_receive(const ResolvedInstruction& instruction) {
 }
 
 Status Interpreter::wait_receive(const ResolvedInstruction& instruction) {
+  const TimePoint start = parts_.clock.now();
   PENSTOCK_RETURN_IF_ERROR(wait(instruction));
+  if (traces()) parts_.trace->add_wait(*instruction.source, start, parts_.clock.now());
   return instruction.output.slots->filled(instruction.output.slot);
 }
 

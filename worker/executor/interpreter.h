@@ -24,6 +24,7 @@
 #include "worker/executor/resolved_program.h"
 #include "worker/model/stage.h"
 #include "worker/telemetry/step_recorder.h"
+#include "worker/telemetry/trace_recorder.h"
 #include "worker/transport/endpoint.h"
 
 namespace penstock::worker {
@@ -57,8 +58,9 @@ struct InterpreterParts {
   const Clock& clock;
   // Of a boundary tensor; its bytes are the links' tensor_bytes.
   kernels::DataType boundary_type = kernels::DataType::Float32;
-  int64_t boundary_rows = 0;     // tokens of a microbatch
-  int64_t boundary_columns = 0;  // hidden size
+  int64_t boundary_rows = 0;       // tokens of a microbatch
+  int64_t boundary_columns = 0;    // hidden size
+  TraceRecorder* trace = nullptr;  // null: nothing is traced
 };
 
 class Interpreter {
@@ -86,6 +88,7 @@ class Interpreter {
   Status send(const ResolvedInstruction& instruction);
   Status wait_send(const ResolvedInstruction& instruction);
   Status wait(const ResolvedInstruction& instruction);
+  bool traces() const { return parts_.trace != nullptr && parts_.trace->recording(); }
   Status check_nothing_is_held() const;
   Status explain(const Status& status, const ResolvedInstruction& instruction) const;
 

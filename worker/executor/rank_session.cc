@@ -50,6 +50,9 @@ Status RankSession::prepare() {
   std::vector<StageIndex> stages;
   for (const plan::StageBuffers& buffers : program.buffers) stages.push_back(buffers.stage);
   recorder_ = std::make_unique<StepRecorder>(stages, program.microbatches * program.updates);
+  trace_.attempt = assignment_.attempt;
+  trace_.rank = assignment_.rank;
+  trace_recorder_ = std::make_unique<TraceRecorder>(program, trace_);
   PENSTOCK_RETURN_IF_ERROR(connect());
   PENSTOCK_ASSIGN_OR_RETURN(interpreter_, Interpreter::create({.program = program,
                                                                .stages = engine_->stages(),
@@ -61,7 +64,8 @@ Status RankSession::prepare() {
                                                                .clock = environment_.clock,
                                                                .boundary_type = boundary.type,
                                                                .boundary_rows = boundary.rows,
-                                                               .boundary_columns = boundary.columns}));
+                                                               .boundary_columns = boundary.columns,
+                                                               .trace = trace_recorder_.get()}));
   fingerprint_ = engine_->fingerprint();
   return environment_.report(RankReady{.attempt = assignment_.attempt,
                                        .rank = assignment_.rank,
@@ -87,9 +91,19 @@ Status RankSession::train() {
   recorder_->begin(environment_.clock.now(), engine_->cpu_time());
   const int updates = assignment_.program.updates;
   for (int64_t step = assignment_.first_step; step < job_.train.steps; step += updates) {
-    PENSTOCK_RETURN_IF_ERROR(interpreter_->run(StepIndex(step)));
+    PENSTOCK_RETURN_IF_ERROR(run_program(StepIndex(step)));
   }
   return ok_status();
+}
+
+Status RankSession::run_program(StepIndex first) {
+  if (!trace_recorder_->has_room() || !is_traced(job_, first, assignment_.program.updates)) {
+    return interpreter_->run(first);
+  }
+  trace_recorder_->begin(first, environment_.clock);
+  PENSTOCK_RETURN_IF_ERROR(interpreter_->run(first));
+  trace_recorder_->end();
+  return environment_.report(trace_frame_);
 }
 
 Status RankSession::finish() {

@@ -2,7 +2,8 @@
 //
 //     prepare   check the assignment, make the engine, connect, compare with the peers; then RankReady
 //     train     steps first_step .. steps - 1, a StepReport each, with the validation loss where a pass followed; where
-//               steps are post-validated the report leaves when the step has been validated, in the next one
+//               steps are post-validated the report leaves when the step has been validated, in the next one. A StepTrace
+//               of those that are traced
 //     finish    drain with the peers, write what the job leaves behind, then RankFinished with the digests of its
 //               parameters
 //
@@ -22,6 +23,7 @@
 #include "worker/executor/link_buffers.h"
 #include "worker/executor/rank_engine.h"
 #include "worker/telemetry/step_recorder.h"
+#include "worker/telemetry/trace_recorder.h"
 #include "worker/transport/endpoint.h"
 
 namespace penstock::worker {
@@ -53,6 +55,7 @@ class RankSession final : public StepActions {
   void account_memory();
   Status check_memory_budget() const;
   Status train();
+  Status run_program(StepIndex first);
   Status finish();
 
   Status begin_step(StepIndex) override { return ok_status(); }
@@ -73,6 +76,9 @@ class RankSession final : public StepActions {
   std::unique_ptr<Interpreter> interpreter_;
   codec::ExecutorFrame report_frame_ = StepReport{};  // as it is sent, so that a step copies nothing
   StepReport& report_ = std::get<StepReport>(report_frame_);
+  codec::ExecutorFrame trace_frame_ = StepTrace{};
+  StepTrace& trace_ = std::get<StepTrace>(trace_frame_);
+  std::unique_ptr<TraceRecorder> trace_recorder_;
 };
 
 }  // namespace penstock::worker

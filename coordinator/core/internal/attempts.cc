@@ -263,6 +263,15 @@ void place_queue(Turn& turn) {
   }
 }
 
+void save_trace(Turn& turn, Job& job, int64_t step) {
+  std::vector<Write> writes;
+  writes.push_back(PutTrace{job.name(), step, job.traces.find(step)->ranks});
+  for (const int64_t dropped : job.traces.trim(turn.state.options.trace_bytes_per_job)) {
+    writes.push_back(DropTrace{job.name(), dropped});
+  }
+  turn.save(std::move(writes));
+}
+
 void on_planned(Turn& turn, AttemptPlanned event) {
   Job* job = turn.state.find_job(event.job);
   if (!job || !job->live() || !job->attempt || job->attempt->order != event.order) return;

@@ -52,6 +52,20 @@ void retire(Turn& turn, const std::string& name) {
   turn.state.jobs.erase(name);
 }
 
+// The oldest ended jobs lose their traces first.
+void trim_traces(Turn& turn) {
+  State& state = turn.state;
+  size_t bytes = 0;
+  for (auto name = state.ended.rbegin(); name != state.ended.rend(); ++name) {
+    Job& job = state.jobs.at(*name);
+    bytes += job.traces.bytes();
+    if (bytes <= state.options.trace_bytes_of_ended) continue;
+    std::vector<Write> writes;
+    for (const int64_t step : job.traces.trim(0)) writes.push_back(DropTrace{*name, step});
+    if (!writes.empty()) turn.save(std::move(writes));
+  }
+}
+
 }  // namespace
 
 void begin_ending(Turn& turn, Job& job, const End& end) {
@@ -98,6 +112,7 @@ void finish_ending(Turn& turn, const std::string& name) {
   turn.state.ended.push_back(name);
   turn.emit(LogGrew{name});
   trim_logs(turn.state);
+  trim_traces(turn);
   retire_jobs(turn);
 }
 

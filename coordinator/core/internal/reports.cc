@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "coordinator/core/internal/turn.h"
+#include "proto/codec/codec.h"
 #include "proto/codec/limits.h"
 
 namespace penstock::coordinator {
@@ -120,7 +121,7 @@ struct Said {
   void operator()(StepReport& report) {
     Job* job = fenced(report.attempt, report.rank);
     if (!job) return stop_stray(report.attempt, report.rank);
-    if (!is_well_formed(*job, report)) return turn.refuse(Refusal::Malformed);
+    if (!is_well_formed(*job, report.rank, report.step)) return turn.refuse(Refusal::Malformed);
     const RankIndex rank = report.rank;
     const int64_t step = report.step;
     const bool loses_loss = holds_loss(*job, rank) && !report.loss;
@@ -144,6 +145,23 @@ struct Said {
     commit_steps(turn, *job);
   }
 
+  void operator()(const StepTrace& trace) {
+    Job* job = fenced(trace.attempt, trace.rank);
+    if (!job) return;
+    if (!is_well_formed(*job, trace.rank, trace.step)) return turn.refuse(Refusal::Malformed);
+    auto bytes = std::make_shared<const std::string>(codec::encode(trace));
+    switch (job->traces.add(trace.step, trace.rank, job->definition.ranks, std::move(bytes))) {
+      case Traces::Added::Taken:
+        return;
+      case Traces::Added::Duplicate:
+        return turn.refuse(Refusal::Duplicate);
+      case Traces::Added::Old:
+        return turn.refuse(Refusal::OutOfWindow);
+      case Traces::Added::Complete:
+        return save_trace(turn, *job, trace.step);
+    }
+  }
+
   // Without a flush the first rank is a whole pipeline of microbatches behind the last.
   int64_t steps_ahead(const Job& job) const {
     const int64_t fair = turn.state.options.reports_ahead / job.definition.ranks;
@@ -156,9 +174,9 @@ struct Said {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   }
 
-  static bool is_well_formed(Job& job, const StepReport& report) {
-    const RankState& rank = rank_of(job, report.rank);
-    return rank.ready && !rank.finished && report.step >= 0 && report.step < job.definition.steps;
+  static bool is_well_formed(Job& job, RankIndex index, int64_t step) {
+    const RankState& rank = rank_of(job, index);
+    return rank.ready && !rank.finished && step >= 0 && step < job.definition.steps;
   }
 
   void operator()(RankFinished& report) {

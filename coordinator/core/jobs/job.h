@@ -12,6 +12,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/jobs/log_ring.h"
 #include "coordinator/core/jobs/step_window.h"
+#include "coordinator/core/jobs/traces.h"
 #include "coordinator/core/records.h"
 
 namespace penstock::coordinator {
@@ -74,6 +75,7 @@ struct Job {
   std::vector<double> losses{};
   std::deque<ValidationView> validation{};  // at most kValidationsKept
   std::vector<StageView> stages{};
+  Traces traces{};
   std::deque<double> recent_step_seconds{};  // of the last committed steps
   LogRing log;
   uint64_t version = 1;

@@ -6,6 +6,7 @@ namespace penstock::coordinator {
 namespace {
 
 using namespace testing;  // World and its words
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using enum JobState;
 
@@ -401,6 +402,64 @@ TEST(Steps, slow_store_gets_one_progress_save_at_a_time) {
   world.make_durable();
   EXPECT_EQ(world.archive.jobs()[0].losses.size(), 50u);
   EXPECT_EQ(world.archive.jobs()[0].losses, world.job(name).losses);
+}
+
+TEST(Traces, are_shown_when_all_ranks_are_in_and_outlive_the_coordinator) {
+  World world;
+  const std::string name = world.run({.steps = 100});
+  EXPECT_THAT(message(view_trace(world.state, name, {}).status()), HasSubstr("no step is traced"));
+  EXPECT_EQ(view_trace(world.state, "other", {}).status().code(), StatusCode::kNotFound);
+  for (int rank = 0; rank < 2; ++rank) world.report(name, rank, 2);
+  world.trace(name, 0, 2);
+  EXPECT_FALSE(view_trace(world.state, name, {}).ok());
+  world.trace(name, 1, 2);
+  for (int rank = 0; rank < 2; ++rank) world.trace(name, rank, 10);
+  const StatusOr<TraceView> newest = view_trace(world.state, name, {});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->step, 10);
+  EXPECT_THAT(newest->steps, ElementsAre(2, 10));
+  EXPECT_EQ(newest->ranks.size(), 2u);
+  EXPECT_EQ(newest->spec_yaml, world.job(name).definition.spec_yaml);
+  EXPECT_EQ(view_trace(world.state, name, 2)->step, 2);
+  EXPECT_EQ(message(view_trace(world.state, name, 3).status()),
+            fmt::format("job {}: step 3 is not traced, or not kept; kept are 2, 10", name));
+
+  World after;
+  after.tell(Restore{world.archive.jobs()});
+  const StatusOr<TraceView> kept = view_trace(after.state, name, 10);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(*kept->ranks[1], *newest->ranks[1]);
+}
+
+TEST(Traces, of_another_attempt_or_twice_or_of_no_step_are_refused_and_counted) {
+  World world;
+  const std::string name = world.run({.steps = 100});
+  world.trace(name, 0, 2);
+  const auto refused = [&](Refusal why) { return world.state.refused[static_cast<size_t>(why)]; };
+  world.trace(name, 0, 2);
+  EXPECT_EQ(refused(Refusal::Duplicate), 1);
+  world.trace(name, 0, 100);
+  EXPECT_EQ(refused(Refusal::Malformed), 1);
+  StepTrace stale;
+  stale.attempt = world.key(name, 0);
+  ++stale.attempt.attempt;
+  stale.rank = RankIndex(0);
+  world.say(world.place_of(name, 0).worker, stale);
+  EXPECT_EQ(refused(Refusal::Stale), 1);
+}
+
+TEST(Traces, bytes_are_bounded_and_dropped_steps_leave_the_store) {
+  Options options;
+  options.trace_bytes_per_job = 100;
+  World world(options);
+  const std::string name = world.run({.steps = 100});
+  for (const int64_t step : {2, 10, 20, 30}) {
+    for (int rank = 0; rank < 2; ++rank) world.trace(name, rank, step);
+  }
+  EXPECT_LE(world.job(name).traces.bytes(), 100u);
+  const auto kept = world.job(name).traces.complete();
+  EXPECT_LT(kept.size(), 4u);
+  EXPECT_EQ(world.archive.jobs()[0].traces.size(), kept.size());
 }
 
 TEST(Success, needs_all_steps_and_all_ranks_and_is_seen_when_durable) {

@@ -135,6 +135,14 @@ class World {
   std::vector<Command> report(const std::string& name, int rank, int64_t step) {
     return say(place_of(name, rank).worker, step_report(name, rank, step));
   }
+  std::vector<Command> trace(const std::string& name, int rank, int64_t step) {
+    StepTrace trace;
+    trace.attempt = key(name, rank);
+    trace.rank = RankIndex(rank);
+    trace.step = step;
+    trace.clock = "boot";
+    return say(place_of(name, rank).worker, trace);
+  }
   std::vector<Command> finish(const std::string& name, int rank) {
     RankFinished finished{key(name, rank), RankIndex(rank), {}};
     // The tests' ranks share the parameters out as a pack of cards.

@@ -21,6 +21,7 @@ class FakeController final : public Controller {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, JobView> jobs;
+  std::map<std::string, TraceView> traces;
   std::vector<LogLineView> log;
   std::vector<SubmitCall> submissions;
   std::vector<Registration> registrations;
@@ -85,6 +86,15 @@ class FakeController final : public Controller {
   void get_job(std::string name, bool include_losses, std::function<void(StatusOr<JobView>)> done) override {
     StatusOr<JobView> view = find(name);
     if (view.ok() && !include_losses) view->losses.clear();
+    done(std::move(view));
+  }
+  void get_trace(std::string name, std::optional<int64_t> step,
+                 std::function<void(StatusOr<TraceView>)> done) override {
+    const std::lock_guard lock(mutex);
+    const auto found = traces.find(name);
+    if (found == traces.end()) return done(not_found("no trace of {}", name));
+    TraceView view = found->second;
+    if (step) view.step = *step;
     done(std::move(view));
   }
   void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) override {

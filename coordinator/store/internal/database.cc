@@ -68,6 +68,12 @@ Statement& Statement::bind(const std::string& value) {
   return *this;
 }
 
+Statement& Statement::bind_bytes(const std::string& value) {
+  PENSTOCK_CHECK_EQ(sqlite3_bind_blob64(statement_, ++bound_, value.data(), value.size(), SQLITE_TRANSIENT),
+                    SQLITE_OK);
+  return *this;
+}
+
 Statement& Statement::bind_null() {
   PENSTOCK_CHECK_EQ(sqlite3_bind_null(statement_, ++bound_), SQLITE_OK);
   return *this;
@@ -98,6 +104,12 @@ double Statement::real() {
 std::string Statement::text() {
   const int column = column_++;
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  return bytes ? std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column))) : "";
+}
+
+std::string Statement::bytes() {
+  const int column = column_++;
+  const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement_, column));
   return bytes ? std::string(bytes, static_cast<size_t>(sqlite3_column_bytes(statement_, column))) : "";
 }
 

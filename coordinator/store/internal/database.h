@@ -31,6 +31,7 @@ class Statement {
   Statement& bind(const std::optional<T>& value) {
     return value ? bind(*value) : bind_null();
   }
+  Statement& bind_bytes(const std::string& value);
   Statement& bind_null();
 
   // Whether there is a row to read.
@@ -41,6 +42,7 @@ class Statement {
   int64_t integer();
   double real();  // NaN for NULL
   std::string text();
+  std::string bytes();
   std::optional<double> optional_real();
   std::optional<int64_t> optional_integer();
 

@@ -28,6 +28,8 @@ CREATE TABLE stages(
   forward_ms REAL, backward_ms REAL, wait_ms REAL, memory_peak_bytes INTEGER, memory_predicted_bytes INTEGER,
   activation_slots INTEGER, activation_slots_peak INTEGER, busy_fraction REAL,
   PRIMARY KEY(job, stage, rank)) WITHOUT ROWID;
+CREATE TABLE traces(
+  job TEXT NOT NULL, step INTEGER NOT NULL, rank INTEGER NOT NULL, trace BLOB NOT NULL, PRIMARY KEY(job, step, rank));
 CREATE TABLE placements(
   job TEXT NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL, placed_order INTEGER NOT NULL,
   worker TEXT NOT NULL, incarnation INTEGER NOT NULL, device INTEGER NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
@@ -78,7 +80,7 @@ struct Writer {
     return statement.bind(job).run();
   }
   Status erase_all_of(const std::string& job) {
-    for (const char* table : {"events", "losses", "validation", "stages", "placements"})
+    for (const char* table : {"events", "losses", "validation", "stages", "traces", "placements"})
       PENSTOCK_RETURN_IF_ERROR(erase(table, job));
     Statement statement = database.prepare("DELETE FROM jobs WHERE name=?");
     return statement.bind(job).run();
@@ -189,6 +191,26 @@ struct Writer {
 
   static std::optional<int64_t> widened(const std::optional<int32_t>& value) {
     return value ? std::optional<int64_t>(*value) : std::nullopt;
+  }
+
+  Status operator()(const PutTrace& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    PENSTOCK_RETURN_IF_ERROR((*this)(DropTrace{write.job, write.step}));
+    for (size_t rank = 0; rank < write.ranks.size(); ++rank) {
+      Statement add = database.prepare("INSERT INTO traces(job, step, rank, trace) VALUES(?, ?, ?, ?)");
+      PENSTOCK_RETURN_IF_ERROR(add.bind(write.job)
+                                   .bind(write.step)
+                                   .bind(static_cast<int64_t>(rank))
+                                   .bind_bytes(*write.ranks[rank])
+                                   .run());
+    }
+    return ok_status();
+  }
+
+  Status operator()(const DropTrace& write) {
+    Statement drop = database.prepare("DELETE FROM traces WHERE job=? AND step=?");
+    return drop.bind(write.job).bind(write.step).run();
   }
 
   Status operator()(const PutAttempt& write) {
@@ -306,6 +328,18 @@ Status read_validation(StoredJob& job, Statement& row) {
   return ok_status();
 }
 
+Status read_trace(StoredJob& job, Statement& row) {
+  const int64_t step = row.integer();
+  std::vector<TraceBytes>& ranks = job.traces[step];
+  const int64_t rank = row.integer();
+  if (rank != static_cast<int64_t>(ranks.size())) {
+    return data_loss("traces of job {}, step {}: expected rank {}, found {}", job.definition.name, step,
+                     ranks.size(), rank);
+  }
+  ranks.push_back(std::make_shared<const std::string>(row.bytes()));
+  return ok_status();
+}
+
 Status read_placement(StoredJob& job, Statement& row) {
   RankPlacement rank;
   rank.rank = RankIndex(row.integer());
@@ -365,6 +399,8 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
                                       "SELECT job, rank, attempt, placed_order, worker, incarnation, device "
                                       "FROM placements ORDER BY job, rank",
                                       jobs, read_placement));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(
+      database, "SELECT job, step, rank, trace FROM traces ORDER BY job, step, rank", jobs, read_trace));
   std::vector<StoredJob> result;
   for (const std::string& name : order) result.push_back(std::move(jobs.at(name)));
   return result;

@@ -1,0 +1,56 @@
+#include "base/atomic_file.h"
+#include "client/commands/commands.h"
+#include "client/commands/follow.h"
+#include "client/commands/terminal.h"
+#include "client/present/step_trace.h"
+#include "plan/measurement/compare.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/schedule_source.h"
+
+namespace penstock::client {
+namespace {
+
+struct TracedJob {
+  plan::ComputeProgram program;
+  plan::MeasuredStep step;
+  plan::Comparison comparison;
+};
+
+// The program follows from the job file, as it did where the job was planned.
+StatusOr<TracedJob> traced_job(const v1::TraceResponse& trace) {
+  TracedJob job;
+  PENSTOCK_ASSIGN_OR_RETURN(const plan::JobSpec spec, plan::parse_job_spec(trace.spec_yaml()));
+  PENSTOCK_ASSIGN_OR_RETURN(job.program, plan::compute_program(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(job.step, measured_step(trace));
+  PENSTOCK_ASSIGN_OR_RETURN(job.comparison, plan::compare(job.program, job.step));
+  return job;
+}
+
+Status write_perfetto(const TracedJob& job, const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, trace_perfetto(job.program, job.step, job.comparison));
+  return write_atomically(path, text);
+}
+
+Status show(const TraceOptions& options, const v1::TraceResponse& trace) {
+  PENSTOCK_ASSIGN_OR_RETURN(const TracedJob job, traced_job(trace));
+  if (options.output == "json") {
+    print(compact(trace_json(options.name, trace, job.comparison)) + "\n");
+    return ok_status();
+  }
+  if (!options.output.empty()) PENSTOCK_RETURN_IF_ERROR(write_perfetto(job, options.output));
+  print(trace_text(trace, job.comparison));
+  return ok_status();
+}
+
+}  // namespace
+
+int trace(const TraceOptions& options) {
+  StatusOr<std::unique_ptr<Coordinator>> coordinator = connect(options.connection.coordinator);
+  if (!coordinator.ok()) return report_error(coordinator.status());
+  const StatusOr<v1::TraceResponse> trace = (*coordinator)->trace(options.name, options.step);
+  if (!trace.ok()) return report_error(trace.status());
+  if (const Status shown = show(options, *trace); !shown.ok()) return report_error(shown);
+  return output_written() ? kExitSucceeded : kExitFailed;
+}
+
+}  // namespace penstock::client
