@@ -52,8 +52,15 @@ std::vector<std::string> executor_frames() {
   report.loss = 5.5;
   report.stages = {{StageIndex(1), 0.01, 0.02, 0, 0, 4, 3}};
   report.memory = {{"activations", 1 << 20}};
+  StepTrace trace;
+  trace.attempt = attempt();
+  trace.rank = RankIndex(1);
+  trace.clock = "boot";
+  trace.works = {{{StageIndex(1), plan::ActionKind::Backward, MicrobatchIndex(2)}, 10, 20, 9}};
+  trace.waits = {{StageIndex(1), plan::Flow::Gradient, MicrobatchIndex(2), 5, 10}};
   const std::vector<ExecutorFrame> frames = {RankReady{attempt(), RankIndex(1), 77, "avx512"},
                                              report,
+                                             trace,
                                              RankFinished{attempt(), RankIndex(1), {{3, {1, 2, 3}}}},
                                              RankFailed{attempt(), RankIndex(1), 12, "out of memory", 1, 0},
                                              BrokerPublish{5, key, "127.0.0.1:1234"},
