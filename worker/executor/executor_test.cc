@@ -379,6 +379,49 @@ TEST(Executor, step_report_tells_times_slots_and_memory_of_its_rank) {
   }
 }
 
+TEST(Executor, traced_step_tells_every_work_and_wait_of_its_program_in_order) {
+  for (const char* p2p : {"two-sided", "one-sided"}) {
+    const auto assignments = assignments_of({.schedule = "interleaved-1f1b",
+                                             .ranks = 2,
+                                             .stages_per_rank = 2,
+                                             .extra = "trace: {every: 4}\n",
+                                             .p2p = p2p});
+    for (const ExecutorOutcome& outcome : FakeDaemon(assignments).serve()) {
+      ASSERT_EQ(outcome.traces.size(), 2u) << (outcome.failed ? outcome.failed->reason : "");
+      EXPECT_EQ(outcome.traces[0].step, 2);
+      EXPECT_EQ(outcome.traces[1].step, 4);
+      for (const StepTrace& trace : outcome.traces) {
+        size_t works = 0, waits = 0;
+        int64_t now = 0;
+        for (const plan::Instruction& expected :
+             assignments[static_cast<size_t>(trace.rank.value)].assignment.program.instructions) {
+          if (expected.kind == plan::InstructionKind::Compute) {
+            ASSERT_LT(works, trace.works.size());
+            const TracedWork& found = trace.works[works++];
+            EXPECT_EQ(found.work, expected.work);
+            EXPECT_GE(found.start_ns, now);
+            EXPECT_GT(found.end_ns, found.start_ns);
+            EXPECT_GT(found.cpu_ns, 0);
+            now = found.end_ns;
+          } else if (expected.kind == plan::InstructionKind::WaitReceive) {
+            ASSERT_LT(waits, trace.waits.size());
+            const TracedWait& found = trace.waits[waits++];
+            EXPECT_EQ(found.stage, expected.work.stage);
+            EXPECT_EQ(found.microbatch, expected.work.microbatch);
+            EXPECT_EQ(found.flow, expected.flow);
+            EXPECT_GE(found.start_ns, now);
+            EXPECT_GE(found.end_ns, found.start_ns);
+            now = found.end_ns;
+          }
+        }
+        EXPECT_EQ(works, trace.works.size());
+        EXPECT_EQ(waits, trace.waits.size());
+        EXPECT_GT(waits, 0u);
+      }
+    }
+  }
+}
+
 // Refused before the first step, by the rank that finds it, with the reason.
 std::string refusal_of(const ExecutorAssignment& assignment) {
   const ExecutorOutcome outcome = FakeDaemon({assignment}).serve().front();

@@ -20,6 +20,7 @@ namespace penstock::worker {
 struct ExecutorOutcome {
   std::optional<RankReady> ready;
   std::vector<StepReport> steps;
+  std::vector<StepTrace> traces;
   std::optional<RankFinished> finished;
   std::optional<RankFailed> failed;
   TimePoint failed_at;  // when that came

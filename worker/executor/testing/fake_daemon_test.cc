@@ -126,6 +126,7 @@ void FakeDaemon::handle(Child& child, const codec::ExecutorFrame& frame,
     child.waiting[request->id] = request->key;
     answer_waiting();
   }
+  if (const auto* trace = std::get_if<StepTrace>(&frame)) child.outcome.traces.push_back(*trace);
   if (const auto* report = std::get_if<StepReport>(&frame)) {
     child.outcome.steps.push_back(*report);
     if (on_report) on_report(*report);
