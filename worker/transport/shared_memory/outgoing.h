@@ -1,6 +1,6 @@
 // The messages of this rank to one peer: matched with the peer's credits in order, and put into its window.
 //
-// Pure but for the shared memory. While a piece is copied nothing else is asked of this; see ways() of the endpoint.
+// Pure but for the shared memory. While a piece is copied nothing else is asked of this; whoever copies holds `busy`.
 // Errors: Aborted, both for sizes that differ and for values in the peer's window that it cannot have meant.
 // Thread: under the endpoint's mutex.
 #pragma once
