@@ -45,10 +45,12 @@ penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor
 penstock_room(worker/checkpoint USES base base/safetensors plan/spec proto/codec kernels/tensor worker/model
   TEST_USES kernels/device kernels/ops worker/data)
 penstock_room(worker/telemetry USES base plan/spec plan/schedule proto/codec)
-penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification proto/codec
+# What stands in the place of a device that computes; executor puts it under the same session.
+penstock_room(worker/emulation USES base plan/spec plan/schedule worker/transport worker/model)
+penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/transport/shared_memory worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
-  worker/telemetry)
+  worker/telemetry worker/emulation TEST_USES plan/simulation)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
 penstock_program(penstock-worker worker/main USES base base/metrics plan/spec proto/codec worker/agent worker/executor

@@ -19,9 +19,9 @@ struct ConnectionOptions {
 };
 
 struct UpOptions {
-  std::optional<int> workers;  // default: the ranks of the job to run, else 4
+  std::optional<int> workers;  // default: the ranks of the job to run, else 4; of emulated devices 1
   std::optional<int> threads;
-  std::string device = "cpu";
+  std::string device;  // cpu | emulated; "": what the job to run asks for, else cpu
   std::string state = ".penstock";
   int coordinator_port = 0;  // 0: a free one
   std::string run;           // job file; "": serve until interrupted

@@ -8,8 +8,10 @@
 #include "client/commands/model_folder.h"
 #include "client/commands/program_file.h"
 #include "client/commands/terminal.h"
+#include "plan/interop/stage_costs.h"
 #include "plan/render/human.h"
 #include "plan/schedule/families.h"
+#include "plan/spec/cost_source.h"
 #include "plan/spec/limits.h"
 #include "plan/spec/model_source.h"
 #include "plan/spec/schedule_source.h"
@@ -49,6 +51,18 @@ StatusOr<std::string> with_its_search(const std::string& text, std::string& foun
   return plan::with_schedule_program(text, searched.program);
 }
 
+// The costs of `device: {costs: FILE}` become part of the text; see plan/spec/cost_source.h.
+StatusOr<std::string> with_its_costs(const std::string& text, const std::filesystem::path& directory) {
+  const StatusOr<std::string> source = plan::cost_source(text);
+  if (!source.ok() || source->empty()) return text;  // what is no YAML is told by who reads it all
+  const std::string path = (directory / *source).lexically_normal().string();
+  const StatusOr<std::string> costs = read_file(path, plan::kLargestJobFileBytes);
+  if (!costs.ok()) return invalid_argument("device.costs: {}", message(costs.status()));
+  const StatusOr<plan::CostNumbers> numbers = plan::cost_numbers_from_json(*costs, path);
+  if (!numbers.ok()) return with_context(numbers.status(), "device.costs");
+  return plan::with_costs(text, *numbers);
+}
+
 // The program against the job that it came with: that it is of as many microbatches above all.
 Status check_program(const plan::JobSpec& spec) {
   if (spec.parallel.program.empty()) return ok_status();
@@ -64,12 +78,14 @@ StatusOr<JobFile> checked(const std::string& written, const std::string& path) {
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
   if (failure) return unavailable("its folder: {}", failure.message());
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, absolute.parent_path()));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_schedule(with_model, absolute.parent_path()));
+  const std::filesystem::path directory = absolute.parent_path();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, directory));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_schedule, with_its_schedule(with_model, directory));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_costs(with_schedule, directory));
   JobFile file;
   // As written first, so that a message names the paths that the user wrote.
   PENSTOCK_ASSIGN_OR_RETURN(const std::string whole, with_its_search(text, file.searched));
-  PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(whole, absolute.parent_path().string()));
+  PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(whole, directory.string()));
   PENSTOCK_ASSIGN_OR_RETURN(file.spec, plan::parse_job_spec(file.yaml));
   PENSTOCK_RETURN_IF_ERROR(check_program(file.spec));
   return file;

@@ -20,6 +20,8 @@ namespace penstock::client {
 namespace {
 
 constexpr int kWorkersByDefault = 4;
+constexpr int kEmulatedDevices = 64;  // of a worker, where no job says how many it needs
+constexpr int kMostDevices = 256;     // that a worker offers
 constexpr Duration kRegisterMax = 30s;
 constexpr Duration kCancelMax = 10s;
 constexpr Duration kPoll = 50ms;
@@ -32,13 +34,38 @@ StatusOr<std::string> folder_of_this_program() {
   return self.parent_path().string();
 }
 
-Status check(const UpOptions& options, const std::optional<JobFile>& file) {
-  if (options.device != "cpu") {
-    return unimplemented("--device {}: not built yet; this version runs on cpu", options.device);
+// The daemons to start, and what each of them offers. Emulated devices cost next to nothing: one daemon offers many, and
+// all of a job's must be on one host.
+struct Fleet {
+  int workers = kWorkersByDefault;
+  std::string device = "cpu";
+  int devices = 1;  // of each worker
+};
+
+Fleet fleet_of(const UpOptions& options, const std::optional<JobFile>& file) {
+  Fleet fleet;
+  if (file) fleet.device = file->spec.device.kind;
+  if (!options.device.empty()) fleet.device = options.device;
+  if (fleet.device != "emulated") {
+    fleet.workers = options.workers.value_or(file ? file->spec.ranks() : kWorkersByDefault);
+    return fleet;
   }
-  if (file && options.workers && *options.workers < file->spec.ranks()) {
-    return invalid_argument("--workers {}: {} needs {}, one a rank, and would wait for ever",
-                            *options.workers, options.run, file->spec.ranks());
+  fleet.workers = options.workers.value_or(1);
+  const int ranks = file ? file->spec.ranks() : kEmulatedDevices * fleet.workers;
+  fleet.devices = std::clamp((ranks + fleet.workers - 1) / fleet.workers, 1, kMostDevices);
+  return fleet;
+}
+
+Status check(const UpOptions& options, const Fleet& fleet, const std::optional<JobFile>& file) {
+  if (fleet.device == "cuda") return unimplemented("--device cuda: not built yet; this version runs on cpu");
+  if (!file) return ok_status();
+  if (file->spec.device.kind != fleet.device) {
+    return invalid_argument("--device {}: {} asks for {} devices, and would wait for ever", fleet.device,
+                            options.run, file->spec.device.kind);
+  }
+  if (fleet.workers * fleet.devices < file->spec.ranks()) {
+    return invalid_argument("--workers {}: {} needs {}, one a rank, and would wait for ever", fleet.workers,
+                            options.run, file->spec.ranks());
   }
   return ok_status();
 }
@@ -200,19 +227,21 @@ int up(const UpOptions& options) {
     file = *std::move(read);
   }
   const std::string name = file ? file->spec.name : "";
-  if (const Status checked = check(options, file); !checked.ok())
+  const Fleet fleet = fleet_of(options, file);
+  if (const Status checked = check(options, fleet, file); !checked.ok())
     return report_no_job(options, name, checked);
   const StatusOr<std::string> binaries = folder_of_this_program();
   if (!binaries.ok()) return report_no_job(options, name, binaries.status());
 
   InterruptWatcher interrupts;
-  StatusOr<LocalService> service =
-      LocalService::start({.binaries = *binaries,
-                           .state = options.state,
-                           .workers = options.workers.value_or(file ? file->spec.ranks() : kWorkersByDefault),
-                           .coordinator_port = options.coordinator_port,
-                           .threads = options.threads},
-                          interrupts);
+  StatusOr<LocalService> service = LocalService::start({.binaries = *binaries,
+                                                        .state = options.state,
+                                                        .workers = fleet.workers,
+                                                        .device = fleet.device,
+                                                        .devices = fleet.devices,
+                                                        .coordinator_port = options.coordinator_port,
+                                                        .threads = options.threads},
+                                                       interrupts);
   if (!service.ok()) return report_no_job(options, name, service.status());
   const int result = serve_or_run(options, file, *service, interrupts);
   if (const Status stopped = service->stop(interrupts); !stopped.ok()) say("penstock: " + message(stopped));

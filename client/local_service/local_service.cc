@@ -126,7 +126,9 @@ Status LocalService::start_coordinator(const InterruptWatcher& interrupts) {
 Status LocalService::start_workers() {
   for (int i = 0; i < options_.workers; ++i) {
     const std::string name = fmt::format("worker-{}", i);
-    std::vector<std::string> arguments = {"--coordinator", address_, "--name", name};
+    std::vector<std::string> arguments = {
+        "--coordinator", address_,        "--name",    name,
+        "--device",      options_.device, "--devices", fmt::format("{}", options_.devices)};
     if (options_.threads)
       arguments.insert(arguments.end(), {"--threads", fmt::format("{}", *options_.threads)});
     PENSTOCK_ASSIGN_OR_RETURN(Process started,

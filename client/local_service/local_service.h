@@ -18,6 +18,8 @@ struct LocalServiceOptions {
   std::string binaries;             // folder of penstock-coordinator and penstock-worker
   std::string state = ".penstock";  // made when it is missing
   int workers = 1;
+  std::string device = "cpu";
+  int devices = 1;               // of each worker
   int coordinator_port = 0;      // 0: a free one
   std::optional<int> threads{};  // compute threads a worker, where the job does not say
   Duration start_max = 30s;      // for the coordinator to answer

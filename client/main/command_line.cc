@@ -60,13 +60,14 @@ void add_connection(CLI::App& command, ConnectionOptions& options) {
 void declare_up(CLI::App& command, UpOptions& options) {
   command
       .add_option("--workers", options.workers,
-                  "Worker daemons (default: the ranks of the job to run, else 4)")
+                  "Worker daemons (default: the ranks of the job to run, else 4; of emulated devices 1)")
       ->check(CLI::Range(1, 1024));
   command.add_option("--threads", options.threads, "Compute threads of a worker, where the job does not say")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--device", options.device, "What the ranks compute on (later: cuda, emulated)")
-      ->check(one_of({"cpu"}, {"cuda", "emulated"}))
-      ->capture_default_str();
+  command
+      .add_option("--device", options.device,
+                  "What the ranks run on (default: as the job to run says, else cpu; later: cuda)")
+      ->check(one_of({"cpu", "emulated"}, {"cuda"}));
   command.add_option("--state", options.state, "Folder of the service's state and logs")
       ->type_name("DIR")
       ->capture_default_str();

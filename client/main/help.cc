@@ -11,7 +11,8 @@ Help help_of_up() {
           "  penstock up --workers 4                      serve until Ctrl-C; prints the address\n"
           "  penstock up --coordinator-port 7070          where the other commands look by default\n"
           "  penstock up --run job.yaml                   train one job, stop, exit with its result\n"
-          "  penstock up --run job.yaml -o json           the same, ended by one line of JSON on stdout\n"};
+          "  penstock up --run job.yaml -o json           the same, ended by one line of JSON on stdout\n"
+          "  penstock up --device emulated                one worker with 64 devices that compute nothing\n"};
 }
 
 Help help_of_submit() {

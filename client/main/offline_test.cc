@@ -274,6 +274,14 @@ TEST_F(Offline, a_job_file_that_cannot_be_read_is_refused) {
   refused("big.yaml", "expected at most 1048576 bytes, found more");
 }
 
+TEST_F(Offline, the_shipped_rehearsal_comes_with_the_costs_that_it_names) {
+  const Ran ran = penstock("submit '" PENSTOCK_SOURCE_DIR
+                           "/deploy/jobs/rehearsal.yaml' --dry-run --coordinator 127.0.0.1:1");
+  EXPECT_EQ(ran.exit_code, 0) << ran.error;
+  EXPECT_THAT(ran.out, HasSubstr("job/rehearsal checked (dry run)"));
+  EXPECT_THAT(ran.out, HasSubstr("16 ranks, 32 stages, 64 microbatches of 4096 tokens"));
+}
+
 TEST_F(Offline, up_ends_with_a_line_of_json_even_when_the_file_is_refused) {
   const Ran ran = penstock("up --run missing.yaml -o json");
   EXPECT_EQ(ran.exit_code, 2);
@@ -295,7 +303,7 @@ TEST_F(Offline, what_cannot_be_written_is_no_success) {
 TEST_F(Offline, help_offers_only_what_is_built) {
   EXPECT_THAT(penstock("schedule --help").out,
               HasSubstr("{text,json,svg,perfetto,torch-csv,torch-csv-comms}"));
-  EXPECT_THAT(penstock("up --help").out, HasSubstr("{cpu}"));
+  EXPECT_THAT(penstock("up --help").out, HasSubstr("{cpu,emulated}"));
 }
 
 TEST_F(Offline, an_error_cannot_steer_the_terminal) {

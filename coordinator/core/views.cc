@@ -17,9 +17,11 @@ double seconds_of(const JobStatus& status, int64_t unix_ms) {
   return static_cast<double>(std::max<int64_t>(0, end - status.started_unix_ms)) / 1e3;
 }
 
-// Follows from the name, so that it stays true when the state is moved to another place.
+// Follows from the name, so that it stays true when the state is moved to another place. A job that computed nothing has
+// no digest and no weights.
 std::string weights_directory(const Options& options, const Job& job) {
   if (options.weights_root.empty() || job.status.state != JobState::Succeeded) return "";
+  if (job.status.weights_digest.empty()) return "";
   return fmt::format("{}/{}/weights", options.weights_root, job.name());
 }
 

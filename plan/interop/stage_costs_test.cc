@@ -63,5 +63,38 @@ TEST(StageCosts, what_is_wrong_is_named_by_file_and_place) {
   EXPECT_EQ(refusal(with_forward("1"), "soon").substr(0, 15), "latency: 'soon'");
 }
 
+TEST(CostNumbers, digits_are_carried_on_as_they_are) {
+  const StatusOr<CostNumbers> numbers = cost_numbers_from_json(
+      R"({"latency": 2e-2, "bytes_per_second": 2.5e10, "overlapped_pair": 7.10,
+          "stages": [{"forward": 0.1, "input_gradient": 2, "weight_gradient": 3.5}, {"forward": 4, "backward": 5}]})",
+      "x.json");
+  ASSERT_TRUE(numbers.ok()) << numbers.status();
+  EXPECT_EQ(numbers->latency, "0.02");
+  EXPECT_EQ(numbers->bytes_per_second, "25000000000");
+  EXPECT_EQ(numbers->overlapped_pair, "7.1");
+  ASSERT_EQ(numbers->stages.size(), 2);
+  EXPECT_EQ(numbers->stages[0].forward, "0.1");
+  EXPECT_EQ(numbers->stages[0].weight_gradient, "3.5");
+  EXPECT_EQ(numbers->stages[0].backward, "");
+  EXPECT_EQ(numbers->stages[1].input_gradient, "");
+  EXPECT_EQ(numbers->stages[1].backward, "5");
+}
+
+TEST(CostNumbers, what_is_wrong_is_named_by_file_and_place) {
+  const auto refused = [](const std::string& text) {
+    const Status status = cost_numbers_from_json(text, "x.json").status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    return message(status);
+  };
+  EXPECT_EQ(refused("{}"), "x.json: expected a list of stages, or an object with \"stages\"");
+  EXPECT_EQ(refused(R"([{"backward": 1}])"), "x.json: stages[0].forward: missing");
+  EXPECT_EQ(refused(R"([{"forward": 1, "backward": "1"}])"),
+            "x.json: stages[0].backward: expected a number, found string");
+  EXPECT_EQ(refused(R"({"stages": [], "latency": null})"), "x.json: latency: expected a number, found null");
+  EXPECT_EQ(refused(R"({"stages": [], "latency": -1})").substr(0, 19), "x.json: latency: '-");
+  EXPECT_EQ(refused(R"({"stages": [], "bytes_per_second": 0})"),
+            "x.json: bytes_per_second: expected a number from 1 to 1e18, found 0");
+}
+
 }  // namespace
 }  // namespace penstock::plan

@@ -108,6 +108,8 @@ enum class Posting : uint8_t {
   // In one order of all messages that every rank follows, just before what would come after it: runs on
   // in-order queues too. Receives are posted later, and hide less.
   InQueueOrder,
+  // Right before its wait: what posting early is measured against, since a transfer then hides behind nothing.
+  AtConsumer,
 };
 
 // How one optimizer step follows another.

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.h"
 #include "plan/schedule/limits.h"
+#include "plan/spec/internal/byte_count.h"
 #include "plan/spec/internal/flushes.h"
 #include "plan/spec/internal/sections.h"
 #include "plan/spec/limits.h"
@@ -37,11 +39,12 @@ class JobReader {
     check_batch(root);
     read_parallel(file.section("parallel"), spec_.model, spec_.parallel, problems_);
     check_size(root);
-    read_device(file.section("device"));
+    read_device(file.section("device"), spec_, problems_);
     read_memory_budget(file);
     read_restart(file.section("restart"));
     read_validation(file.section("validation"), spec_, spec_.validation, problems_);
     read_trace(file.section("trace"));
+    leave_out_validation();
     file.later("checkpoint");
     file.only("recompute", "none", Names{"full"});
     file.only_false("two_batch_overlap");
@@ -158,45 +161,21 @@ class JobReader {
                        fmt::format("{} and {}", of_a_rank, of_the_job));
   }
 
-  void read_device(Section section) {
-    section.choice("kind", spec_.device.kind, Names{"cpu"}, Names{"cuda", "emulated"});
-    section.integer("threads", spec_.device.threads, {1, kMostThreads});
-    section.later("costs");
-    section.later("time_factor");
-    section.finish();
-  }
-
   void read_memory_budget(Section& file) {
     std::string text;
     if (!file.text("memory_budget", text)) return;
-    static const std::vector<std::pair<std::string, int64_t>> kUnits = {{"TiB", 1LL << 40},
-                                                                        {"GiB", 1LL << 30},
-                                                                        {"MiB", 1LL << 20},
-                                                                        {"KiB", 1LL << 10},
-                                                                        {"TB", 1'000'000'000'000},
-                                                                        {"GB", 1'000'000'000},
-                                                                        {"MB", 1'000'000},
-                                                                        {"KB", 1'000},
-                                                                        {"B", 1}};
-    int64_t unit = 1;
-    std::string digits = text;
-    for (const auto& [name, bytes] : kUnits) {
-      if (!digits.ends_with(name)) continue;
-      digits = std::string(trim(digits.substr(0, digits.size() - name.size())));
-      unit = bytes;
-      break;
-    }
-    constexpr int64_t kMostBytes = 1LL << 60;
-    const bool number =
-        !digits.empty() && digits.size() <= 19 &&
-        std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-    const int64_t count =
-        number ? std::min(std::stoull(digits), static_cast<unsigned long long>(kMostBytes)) : 0;
-    if (count < 1 || count > kMostBytes / unit) {
+    const std::optional<int64_t> bytes = byte_count(text);
+    if (!bytes) {
       return problems_.expected(file.line_of("memory_budget"), "memory_budget",
                                 "whole bytes with an optional unit, as 80GB or 512MiB", shown_value(text));
     }
-    spec_.memory_budget_bytes = count * unit;
+    spec_.memory_budget_bytes = *bytes;
+  }
+
+  void leave_out_validation() {
+    if (!spec_.device.emulated() || spec_.validation.every == 0) return;
+    spec_.notes.push_back("validation: without effect on emulated devices, which have no loss");
+    spec_.validation = {};
   }
 
   void read_restart(Section section) {

@@ -137,9 +137,28 @@ struct ParallelSpec {
   Split split;  // resolved: `auto`, `layers:` and baselines become this
 };
 
+// How long an emulated device takes, in whole nanoseconds of its time: device.costs x device.time_factor.
+struct EmulatedCosts {
+  struct Stage {
+    int64_t forward_ns = 0;
+    int64_t backward_ns = 0;  // fused; where it is not said: input and weight gradient together
+    int64_t input_gradient_ns = 0;   // 0 where it is not said, and no action of the schedule is one
+    int64_t weight_gradient_ns = 0;  // the same
+  };
+  std::vector<Stage> stages;
+  int64_t overlapped_pair_ns = 0;  // 0: the sum of its halves
+  int64_t latency_ns = 0;          // of a message, after it left its link
+  int64_t message_ns = 0;          // that a boundary tensor holds its link
+};
+
 struct DeviceSpec {
-  std::string kind = "cpu";
-  int threads = 0;  // compute threads per rank; 0: not said, the worker's own default
+  std::string kind = "cpu";  // cpu | emulated: timed waits, nothing is computed
+  int threads = 0;           // compute threads per rank; 0: not said, the worker's own default
+  EmulatedCosts costs;       // of an emulated device
+  // Receives stand right before their consumers: what posting them early is measured against. Emulated only.
+  bool posts_at_consumer = false;
+
+  bool emulated() const { return kind == "emulated"; }
 };
 
 // Which steps' ranks tell when each of their actions ran: an early one, and every `every`th.
@@ -172,6 +191,10 @@ struct JobSpec {
     return (train.global_batch_size + train.microbatch_size - 1) / train.microbatch_size;
   }
   int64_t tokens_per_microbatch() const { return train.microbatch_size * data.sequence_length; }
+  // Of a tensor that passes between two stages.
+  int64_t boundary_bytes() const {
+    return tokens_per_microbatch() * model.hidden_size * (train.dtype == "bfloat16" ? 2 : 4);
+  }
   int64_t tokens_per_step() const { return train.global_batch_size * data.sequence_length; }
 };
 

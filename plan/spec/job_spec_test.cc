@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 37: devise: expected a section or key of the job file (name, model, data and 10 more), "
                 "found an unknown key; did you mean device?"},
         Refusal{"threads: 1", "q: 1",
-                "line 37: device.q: expected a key of device (kind, threads, costs and 1 more), found an "
+                "line 37: device.q: expected a key of device (kind, threads, costs and 2 more), found an "
                 "unknown key"},
         Refusal{"  vocab_size: 256\n", "", "line 2: model.vocab_size: expected a value, found no such key"},
         Refusal{"name: quickstart\n", "", "line 1: name: expected a value, found no such key"},
@@ -346,9 +346,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 35: recompute: not built yet; expected none, found a list of 2"},
         Refusal{"two_batch_overlap: false", "two_batch_overlap: true",
                 "line 36: two_batch_overlap: not built yet; expected false, found true"},
-        Refusal{"kind: cpu", "kind: cuda", "line 37: device.kind: not built yet; expected cpu, found cuda"},
+        Refusal{"kind: cpu", "kind: cuda",
+                "line 37: device.kind: not built yet; expected one of cpu, emulated, found cuda"},
         Refusal{"threads: 1", "costs: table.json",
-                "line 37: device.costs: not built yet; expected no such key, found table.json"},
+                "line 37: device.costs: expected it beside kind: emulated only, found kind: cpu"},
         Refusal{"rebalance: off", "rebalance: propose",
                 "line 40: rebalance: not built yet; expected off, found propose"},
         Refusal{"rebalance: off", "checkpoint: {every: 50}",

@@ -85,10 +85,10 @@ class Cluster(contextlib.AbstractContextManager):
         found = json.loads(address_file.read_text())
         self.address, self.metrics = found["address"], found["metrics"]
 
-    def start_worker(self, name):
+    def start_worker(self, name, *arguments):
         return self._start(name, [
             BINARIES / "penstock-worker", "--coordinator", self.address, "--name", name, "--listen", "127.0.0.1:0",
-            "--metrics", "127.0.0.1:0", "--data-address", "127.0.0.1"])
+            "--metrics", "127.0.0.1:0", "--data-address", "127.0.0.1", *arguments])
 
     def log(self, name):
         path = self.folder / f"{name}.log"

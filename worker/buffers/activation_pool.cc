@@ -82,7 +82,7 @@ void ActivationPool::release(int slot, uint64_t generation) {
   PENSTOCK_CHECK_EQ(given_back.generation, generation);
 #ifndef NDEBUG
   // All bits set is a NaN in every float type and no token at all: whoever reads on shows at once.
-  std::memset(data(slot, generation), 0xFF, static_cast<size_t>(slot_bytes_));
+  if (slot_bytes_ > 0) std::memset(data(slot, generation), 0xFF, static_cast<size_t>(slot_bytes_));
 #endif
   given_back.held = false;
   --held_;

@@ -41,7 +41,7 @@ class ActivationLease {
 
 class ActivationPool {
  public:
-  // `slab` holds slots x slot_bytes and outlives the pool.
+  // `slab` holds slots x slot_bytes and outlives the pool. Slots of no bytes need none.
   ActivationPool(StageIndex stage, int slots, int64_t slot_bytes, kernels::SlabView slab);
   ~ActivationPool();
 

@@ -52,8 +52,9 @@ class RankEngine {
   virtual const std::vector<ActivationPool*>& pools() const = 0;
   virtual BoundaryShape boundary() const = 0;
 
-  // Memory account: what it holds from now to the end, by kind; apart from the links' boundary tensors.
-  virtual std::vector<MemoryKind> memory() const = 0;
+  // Memory account: what the rank holds from now to the end, by kind. `link_bytes`: of the links' boundary tensors,
+  // which the session has allocated.
+  virtual std::vector<MemoryKind> memory(int64_t link_bytes) const = 0;
   // Of the arithmetic; ranks whose fingerprints differ do not train together.
   virtual std::string fingerprint() const = 0;
   // CPU time used by its computations so far.
@@ -61,6 +62,8 @@ class RankEngine {
 
   // Collective: meets the engines of the other ranks, and compares what must be the same there.
   virtual Status connect(const EngineConnection& connection) = 0;
+  // That the program's messages pass, once connected: the connection's, or one that the engine puts in front of it.
+  virtual Endpoint& program_endpoint() = 0;
 
   // Sums the gradients of `stage` over its replicas.
   virtual Status reduce_gradients(StepIndex step, StageIndex stage) = 0;

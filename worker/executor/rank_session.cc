@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
 #include "worker/executor/check_assignment.h"
+#include "worker/executor/emulated_engine.h"
 #include "worker/executor/link_handshake.h"
 #include "worker/executor/training_engine.h"
 
@@ -17,6 +17,11 @@ namespace {
 // attempt that is not ready 300 s after its start (its preparing limit): a rank waits for the others nearly as
 // long, and ends a little before, so that the reason names the rank that is missing.
 constexpr Duration kOpenTimeout = 280s;
+
+StatusOr<std::unique_ptr<RankEngine>> make_engine(const plan::JobSpec& job, const Assignment& assignment) {
+  if (job.device.emulated()) return EmulatedEngine::create(job, assignment);
+  return TrainingEngine::create(job, assignment);
+}
 
 }  // namespace
 
@@ -39,7 +44,7 @@ Status RankSession::prepare() {
   PENSTOCK_ASSIGN_OR_RETURN(job_, check_assignment(assignment_));
   if (job_.device.threads == 0) job_.device.threads = executor_assignment_.threads;
   const plan::RankProgram& program = assignment_.program;
-  PENSTOCK_ASSIGN_OR_RETURN(engine_, TrainingEngine::create(job_, assignment_));
+  PENSTOCK_ASSIGN_OR_RETURN(engine_, make_engine(job_, assignment_));
   const BoundaryShape boundary = engine_->boundary();
   endpoint_ = environment_.make_endpoint(job_.parallel.p2p);
   PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, boundary.bytes(), *endpoint_));
@@ -58,7 +63,7 @@ Status RankSession::prepare() {
                                                                .stages = engine_->stages(),
                                                                .pools = engine_->pools(),
                                                                .links = *links_,
-                                                               .endpoint = *endpoint_,
+                                                               .endpoint = engine_->program_endpoint(),
                                                                .actions = *this,
                                                                .recorder = *recorder_,
                                                                .clock = environment_.clock,
@@ -150,14 +155,7 @@ StatusOr<bool> RankSession::validate_step(StepIndex) {
 
 // All of these are allocated before the first step and kept to the end: the peak is what is held.
 void RankSession::account_memory() {
-  report_.memory = engine_->memory();
-  const auto boundary = std::find_if(report_.memory.begin(), report_.memory.end(),
-                                     [](const MemoryKind& kind) { return kind.kind == "boundary"; });
-  if (boundary == report_.memory.end()) {
-    report_.memory.push_back({"boundary", links_->bytes()});
-  } else {
-    boundary->bytes_peak += links_->bytes();
-  }
+  report_.memory = engine_->memory(links_->bytes());
 }
 
 Status RankSession::check_memory_budget() const {

@@ -50,13 +50,14 @@ BoundaryShape TrainingEngine::boundary() const {
   return {activation_type(job_), job_.tokens_per_microbatch(), job_.model.hidden_size};
 }
 
-std::vector<MemoryKind> TrainingEngine::memory() const {
-  std::vector<MemoryKind> kinds = {{"parameters", model_->parameter_bytes()},
-                                   {"packed", model_->packed_bytes()},
-                                   {"gradients", model_->gradient_bytes()},
-                                   {"optimizer", model_->optimizer_bytes()},
-                                   {"activations", model_->activation_bytes()},
-                                   {"boundary", validation_ ? validation_->boundary_bytes() : 0}};
+std::vector<MemoryKind> TrainingEngine::memory(int64_t link_bytes) const {
+  std::vector<MemoryKind> kinds = {
+      {"parameters", model_->parameter_bytes()},
+      {"packed", model_->packed_bytes()},
+      {"gradients", model_->gradient_bytes()},
+      {"optimizer", model_->optimizer_bytes()},
+      {"activations", model_->activation_bytes()},
+      {"boundary", link_bytes + (validation_ ? validation_->boundary_bytes() : 0)}};
   if (const int64_t rollback = model_->optimizer().rollback_bytes(); rollback > 0) {
     kinds.insert(kinds.begin() + 4, {"rollback", rollback});
   }

@@ -32,11 +32,12 @@ class TrainingEngine final : public RankEngine {
   const std::vector<ActivationPool*>& pools() const override { return model_->pools(); }
   BoundaryShape boundary() const override;
   // Not counted: the operators' own scratch and tables, which the warm-up makes.
-  std::vector<MemoryKind> memory() const override;
+  std::vector<MemoryKind> memory(int64_t link_bytes) const override;
   std::string fingerprint() const override;
   Duration cpu_time() override { return model_->cpu_time(); }
 
   Status connect(const EngineConnection& connection) override;
+  Endpoint& program_endpoint() override { return connection_->endpoint; }
   Status reduce_gradients(StepIndex step, StageIndex stage) override;
   Status optimizer_step(StepIndex step) override;
   bool is_provisional() const override { return post_validated_ && post_validated_->is_pending(); }

@@ -33,6 +33,7 @@ struct Arguments {
   std::string name;
   std::string principal;
   std::string host_id;
+  std::string device = "cpu";
   int devices = 1;
   std::string listen = "127.0.0.1:0";
   std::string metrics = "127.0.0.1:0";
@@ -53,6 +54,10 @@ void declare(CLI::App& app, Arguments& arguments) {
       ->envname("PENSTOCK_PRINCIPAL");
   app.add_option("--host-id", arguments.host_id,
                  "Names the machine, so that ranks that talk much are placed together");
+  app.add_option("--device", arguments.device,
+                 "What ranks run on; emulated: timed waits, nothing is computed")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "emulated"}));
   app.add_option("--devices", arguments.devices, "Device slots; one rank runs on each")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
@@ -94,8 +99,9 @@ AgentOptions agent_options(const Arguments& arguments, const std::string& metric
   registration.principal = arguments.principal.empty() ? "worker:" + arguments.name : arguments.principal;
   registration.worker = arguments.name;
   registration.host_id = arguments.host_id;
+  const std::string fingerprint = arguments.device == "cpu" ? cpu_fingerprint() : arguments.device;
   for (int i = 0; i < arguments.devices; ++i)
-    registration.devices.push_back(DeviceSlot{"cpu", i, cpu_fingerprint()});
+    registration.devices.push_back(DeviceSlot{arguments.device, i, fingerprint});
   registration.incarnation = new_incarnation(SystemClock());
   registration.pid = getpid();
   registration.metrics_address = metrics_address;

@@ -106,9 +106,12 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
   }
   auto attempt = std::make_shared<AttemptPlan>();
   const bool post_validated = spec.parallel.optimizer_step == "post-validated";
-  PENSTOCK_ASSIGN_OR_RETURN(attempt->program,
-                            plan::lower(compute, {.step_rule = post_validated ? plan::StepRule::PostValidated
-                                                                              : plan::StepRule::Barrier}));
+  const bool at_consumer = spec.device.posts_at_consumer;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      attempt->program,
+      plan::lower(compute,
+                  {.posting = at_consumer ? plan::Posting::AtConsumer : plan::Posting::Early,
+                   .step_rule = post_validated ? plan::StepRule::PostValidated : plan::StepRule::Barrier}));
   PENSTOCK_RETURN_IF_ERROR(check_lowered(name, attempt->program));
   if (spec.validation.every > 0) {
     PENSTOCK_ASSIGN_OR_RETURN(attempt->validation, plan_validation(spec, compute));

@@ -16,13 +16,23 @@ constexpr size_t kRecentSteps = 10;         // whose mean speed is shown
 constexpr Duration kStagesSavedEvery = 1s;  // stage rows are many and only the last ones matter
 constexpr int64_t kLossesPerSave = 4096;
 
-// Where the attempt's weights go. The marker is its own: what is left of another attempt, on any host, is not taken
-// for it.
+// Where the attempt's weights go; emulated devices make none. The marker is its own: what is left of another attempt, on
+// any host, is not taken for it.
 WeightsPlace weights_place(const Turn& turn, const Job& job, const Attempt& attempt) {
   const std::string& root = turn.state.options.weights_root;
-  if (root.empty()) return {};
+  if (root.empty() || job.spec->device.emulated()) return {};
   return {.directory = fmt::format("{}/{}/weights", root, job.name()),
           .marker = fmt::format(".attempt-{}-{}-{}", attempt.number, attempt.order, turn.now.unix_ms)};
+}
+
+PlacementRequest placement_request(const Job& job) {
+  PlacementRequest request{.job = job.name(), .kind = job.spec->device.kind, .ranks = job.definition.ranks};
+  request.one_host = job.spec->parallel.p2p == plan::P2pMode::OneSided;
+  if (job.spec->device.emulated()) {  // the host's clock times its messages
+    request.one_host = true;
+    request.one_host_reason = "emulated devices share a clock";
+  }
+  return request;
 }
 
 // Reserves the seats and starts what must come before the assignment: the number on disk, and the programs.
@@ -209,6 +219,7 @@ void succeed_when_finished(Turn& turn, Job& job) {
                          job.status.step, job.definition.steps));
     return;
   }
+  if (job.spec->device.emulated()) return succeed(turn, job);  // there are no weights
   std::vector<ParameterDigest> digests;
   for (RankState& rank : attempt.ranks) {
     digests.insert(digests.end(), rank.digests.begin(), rank.digests.end());
@@ -247,10 +258,7 @@ void place_queue(Turn& turn) {
       set_reason(turn, job, reason);
       continue;
     }
-    const Placement placement = placer.place({.job = name,
-                                              .kind = job.spec->device.kind,
-                                              .ranks = job.definition.ranks,
-                                              .one_host = job.spec->parallel.p2p == plan::P2pMode::OneSided});
+    const Placement placement = placer.place(placement_request(job));
     if (job.status.state == JobState::Queued)
       turn.save(move_job(turn, job, JobState::Placing, placement.reason, "coordinator"));
     if (placement.placed()) {

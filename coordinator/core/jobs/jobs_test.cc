@@ -970,5 +970,56 @@ TEST(Weights, coordinator_without_a_place_for_them_asks_nobody_to_write) {
   EXPECT_EQ(view_job(world.state, "tiny", false, 0)->weights_directory, "");
 }
 
+TEST(Weights, job_on_emulated_devices_has_none_and_no_loss) {
+  World world(with_weights());
+  Registration emulated = registration("worker-0", 1, 2);
+  for (DeviceSlot& slot : emulated.devices) slot.kind = "emulated";
+  world.open(emulated);
+  const std::string name =
+      world.submit({.device = "{kind: emulated, costs: {stages: {forward: 1, backward: 2}}}"});
+  world.all_ready(name);
+  for (int64_t step = 0; step < 3; ++step) {
+    for (int rank = 0; rank < 2; ++rank) {
+      StepReport report = world.step_report(name, rank, step);
+      report.loss.reset();
+      world.say("worker-0", report);
+    }
+  }
+  for (int rank = 0; rank < 2; ++rank)
+    world.say("worker-0", RankFinished{world.key(name, rank), RankIndex(rank), {}});
+  EXPECT_EQ(world.state_of(name), Succeeded) << world.reason_of(name);
+  EXPECT_EQ(messages<Assignment>(world, world.sent)[0].weights.directory, "");
+  EXPECT_TRUE(of<CommitWeights>(world.sent).empty());
+  const auto view = view_job(world.state, name, true, 0);
+  EXPECT_EQ(view->weights_digest, "");
+  EXPECT_EQ(view->weights_directory, "");
+  EXPECT_EQ(view->loss, std::nullopt);
+  EXPECT_EQ(view->step, 3);
+}
+
+TEST(Weights, job_that_computes_is_not_placed_on_emulated_devices) {
+  World world;
+  Registration emulated = registration("worker-0", 1, 2);
+  for (DeviceSlot& slot : emulated.devices) slot.kind = "emulated";
+  world.open(emulated);
+  const std::string name = world.submit({});
+  EXPECT_EQ(world.state_of(name), Placing);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("waits for 2 more cpu devices"));
+}
+
+TEST(Placing, ranks_on_emulated_devices_go_to_one_host) {
+  World world;
+  for (const char* worker : {"worker-0", "worker-1"}) {
+    Registration emulated = registration(worker, 1, 1);
+    emulated.devices[0].kind = "emulated";
+    world.open(emulated);
+  }
+  const std::string name =
+      world.submit({.device = "{kind: emulated, costs: {stages: {forward: 1, backward: 2}}}"});
+  EXPECT_EQ(world.state_of(name), Placing);
+  EXPECT_THAT(world.reason_of(name),
+              HasSubstr("waits for 1 more emulated device on one host (emulated devices share a clock)"));
+}
+
 }  // namespace
 }  // namespace penstock::coordinator

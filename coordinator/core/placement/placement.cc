@@ -99,7 +99,7 @@ std::string Placer::waits_reason(Supply& supply, const PlacementRequest& request
   int free = supply.free;
   std::string one_host, where;
   if (request.one_host) {
-    one_host = " on one host (parallel.p2p is one-sided)";
+    one_host = fmt::format(" on one host ({})", request.one_host_reason);
     free = 0;
     if (!supply.hosts.empty()) {
       const Host& best = best_of(supply.hosts, request.ranks);

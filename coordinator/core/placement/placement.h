@@ -17,6 +17,7 @@ struct PlacementRequest {
   std::string kind = "cpu";
   int ranks = 1;
   bool one_host = false;  // all of them, or none
+  std::string one_host_reason = "parallel.p2p is one-sided";
 };
 
 struct Seat {

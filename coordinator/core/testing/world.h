@@ -23,6 +23,7 @@ struct JobShape {
   std::string schedule = "1f1b";
   int seed = 1;
   std::string train = "";  // keys added to its section: ", optimizer: {lr: 1}"
+  std::string device = "{kind: cpu}";
 };
 
 inline std::string job_yaml(const JobShape& shape) {
@@ -32,8 +33,9 @@ inline std::string job_yaml(const JobShape& shape) {
       "num_key_value_heads: 1, intermediate_size: 16, max_position_embeddings: 8}}\n"
       "data: {{source: /data/text.txt, sequence_length: 8}}\n"
       "train: {{steps: {}, global_batch_size: 4, microbatch_size: 1, dtype: float32, seed: {}{}}}\n"
-      "parallel: {{pipeline: {}, schedule: {}}}\n",
-      shape.name, shape.steps, shape.seed, shape.train, shape.pipeline, shape.schedule);
+      "parallel: {{pipeline: {}, schedule: {}}}\n"
+      "device: {}\n",
+      shape.name, shape.steps, shape.seed, shape.train, shape.pipeline, shape.schedule, shape.device);
 }
 
 inline std::shared_ptr<const plan::JobSpec> job_spec(const JobShape& shape) {

@@ -94,6 +94,7 @@ StatusOr<MessagePlan> MessagePlan::make(const ComputeProgram& program, const Low
   plan.posting_ = options.posting;
   switch (options.posting) {
     case Posting::Early:
+    case Posting::AtConsumer:
       PENSTOCK_RETURN_IF_ERROR(grow_receive_slots(program, plan, plan.links_));
       break;
     case Posting::InQueueOrder:

@@ -104,6 +104,9 @@ Status RankLowering::wait_for_input(const Work& work) {
     return internal_error("lowering a program that was not verified: {} before its input", to_string(work));
   }
   const ReceiveEnd& end = receive_ends_[delivery.link];
+  if (plan_.posting() == Posting::AtConsumer) {
+    while (end.posted <= delivery.message) post_receive(delivery.link);
+  }
   if (delivery.message >= end.posted) {
     return internal_error("lowering: {} needs a receive that has no slot on rank {}", to_string(work),
                           result_.rank.value);

@@ -16,4 +16,7 @@ void read_train(Section section, TrainSpec& train, Problems& problems);
 void read_validation(Section section, const JobSpec& job, ValidationSpec& validation, Problems& problems);
 // Uses the model's layers.
 void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parallel, Problems& problems);
+// Uses the job's schedule, stages and boundary tensors; fills in its device and notes.
+void read_device(Section section, JobSpec& job, Problems& problems);
+
 }  // namespace penstock::plan
