@@ -237,6 +237,22 @@ class OneCurve(unittest.TestCase):
         self.assertEqual(clipped.returncode, 2, clipped.stdout)
         self.assertIn("write clip_grad_norm: 0", clipped.stderr)
 
+    def test_steps_without_a_barrier_move_no_bit(self):
+        """Whatever clipping asks for: nothing, every step anew, or some; and between two validations."""
+        for clip in (0, 1e-3, 1.0):
+            with self.subTest(clip=clip):
+                expected = self.outcome(pipeline=1, schedule="naive", clip=clip)
+                for pipeline, schedule in ((4, "1f1b"), (3, "gpipe"), (2, "zb-h2"), (4, "zb-h2")):
+                    found = self.outcome(pipeline=pipeline, schedule=f"{schedule}, optimizer_step: post-validated",
+                                         clip=clip)
+                    self.assertEqual(found, expected)
+        validated = self.validated(every=3, pipeline=1, schedule="naive")
+        self.assertEqual(self.validated(every=3, pipeline=4, schedule="zb-h2, optimizer_step: post-validated"), validated)
+        refused = self.cluster.run("submit", self.cluster.write_job(
+            pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b, optimizer_step: post-validated"))
+        self.assertEqual(refused.returncode, 2, refused.stdout)
+        self.assertIn("one stage a rank", refused.stderr)
+
     def test_another_seed_is_another_curve(self):
         first = self.outcome(steps=3)
         self.assertEqual(self.outcome(steps=3), first)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -60,6 +61,8 @@ struct Variant {
   std::string model{};  // keys added to its model
   int microbatch_size = 2;
   std::string p2p = "two-sided";
+  std::string optimizer_step = "barrier";
+  double clip = 1.0;
 
   friend void PrintTo(const Variant& variant, std::ostream* out) {
     *out << variant.schedule << " P=" << variant.ranks << " V=" << variant.stages_per_rank
@@ -73,13 +76,13 @@ model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_h
          intermediate_size: 48, max_position_embeddings: 32, rope_theta: 10000, rms_norm_eps: 1e-5{}}}
 data: {{source: {}, tokenizer: bytes, sequence_length: 16}}
 train: {{steps: {}, global_batch_size: 8, microbatch_size: {}, dtype: {}, seed: {},
-         optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: 1.0}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
-parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}, p2p: {{mode: {}}}}}
+         optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: {}}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
+parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}, p2p: {{mode: {}}}, optimizer_step: {}}}
 device: {{kind: cpu, threads: {}}}
 {})",
                      variant.model, text_file(), variant.steps, variant.microbatch_size, variant.dtype,
-                     variant.seed, variant.ranks, variant.stages_per_rank, variant.schedule, variant.split,
-                     variant.p2p, variant.threads, variant.extra);
+                     variant.seed, variant.clip, variant.ranks, variant.stages_per_rank, variant.schedule,
+                     variant.split, variant.p2p, variant.optimizer_step, variant.threads, variant.extra);
 }
 
 std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
@@ -89,7 +92,10 @@ std::vector<ExecutorAssignment> assignments_of(const Variant& variant) {
       plan::generate(
           {variant.schedule, variant.ranks, static_cast<int>(job.microbatches()), variant.stages_per_rank})
           .value();
-  const plan::LoweredProgram lowered = plan::lower(program).value();
+  const bool barrier = variant.optimizer_step == "barrier";
+  const plan::LoweredProgram lowered =
+      plan::lower(program, {.step_rule = barrier ? plan::StepRule::Barrier : plan::StepRule::PostValidated})
+          .value();
   std::optional<plan::LoweredProgram> validation;
   if (job.validation.every > 0) {
     const auto microbatches = static_cast<int>(job.validation.microbatches);
@@ -325,6 +331,49 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{.schedule = "1f1b", .ranks = 2, .threads = 2, .dtype = "bfloat16"},
         Variant{.schedule = "gpipe", .ranks = 4, .dtype = "bfloat16"},
         Variant{.schedule = "interleaved-1f1b", .ranks = 2, .stages_per_rank = 2, .dtype = "bfloat16"}));
+
+TEST(Executor, steps_without_a_barrier_are_those_behind_one_and_are_reported_in_order) {
+  // A limit between the norms: some steps are taken anew, some are not; validation interrupts, the job ends.
+  Variant variant{.schedule = "zb-h2", .ranks = 3, .steps = 8, .clip = 0};
+  variant.extra = fmt::format("validation: {{source: {}, every: 3, microbatches: 2}}\n", text_file());
+  std::vector<double> norms = train(variant).gradient_norms;
+  std::nth_element(norms.begin(), norms.begin() + 4, norms.end());
+  for (const double clip : {0.0, norms[4]}) {
+    variant.clip = clip;
+    variant.optimizer_step = "barrier";
+    const Result expected = train(variant);
+    const auto over = std::count_if(expected.gradient_norms.begin(), expected.gradient_norms.end(),
+                                    [&](double norm) { return clip > 0 && norm > clip; });
+    EXPECT_TRUE(clip == 0 || (over > 0 && over < variant.steps)) << over;
+    variant.optimizer_step = "post-validated";
+    for (const char* p2p : {"two-sided", "one-sided"}) {
+      variant.p2p = p2p;
+      const std::vector<ExecutorOutcome> outcomes = FakeDaemon(assignments_of(variant)).serve();
+      EXPECT_EQ(result_of(outcomes), expected) << p2p;
+      for (const ExecutorOutcome& outcome : outcomes) {
+        ASSERT_EQ(outcome.steps.size(), 8u);
+        for (int step = 0; step < 8; ++step) EXPECT_EQ(outcome.steps[step].step, step);
+        const auto& memory = outcome.steps.back().memory;
+        const bool holds_rollback = std::any_of(memory.begin(), memory.end(), [](const MemoryKind& kind) {
+          return kind.kind == "rollback" && kind.bytes_peak > 0;
+        });
+        EXPECT_EQ(holds_rollback, outcome.steps.back().rank != RankIndex(2));
+      }
+    }
+    variant.p2p = "two-sided";
+  }
+}
+
+TEST(Executor, program_whose_steps_are_not_the_jobs_is_refused) {
+  Assignment barrier = assignments_of({.ranks = 2})[0].assignment;
+  const Assignment other = assignments_of({.ranks = 2, .optimizer_step = "post-validated"})[0].assignment;
+  EXPECT_TRUE(check_assignment(other).ok());
+  barrier.program = other.program;
+  EXPECT_NE(message(check_assignment(barrier).status())
+                .find("optimizer_step: expected barrier as in the job file, found post-validated"),
+            std::string::npos)
+      << check_assignment(barrier).status();
+}
 
 TEST(Executor, validation_program_that_does_not_fit_the_job_is_refused) {
   const auto refused = [](auto change) {

@@ -47,12 +47,27 @@ struct Training {
   std::vector<Injection> injections = {};
 };
 
-std::string text_file() {
-  static const std::string path =
-      std::filesystem::path(::testing::TempDir()) / fmt::format("penstock_post_validated_{}.txt", getpid());
-  std::ofstream text(path);
-  for (int i = 0; i < 400; ++i) text << "line " << i % 17 << " of the water book; ";
-  return path;
+// Of this test process alone; executors that other tests fork leave it alone.
+class TextFile {
+ public:
+  TextFile() {
+    std::ofstream text(path_);
+    for (int i = 0; i < 400; ++i) text << "line " << i % 17 << " of the water book; ";
+  }
+  ~TextFile() {
+    if (getpid() == owner_) std::filesystem::remove(path_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  pid_t owner_ = getpid();
+  std::string path_ =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("post_validated_{}.txt", owner_);
+};
+
+const std::string& text_file() {
+  static const TextFile file;
+  return file.path();
 }
 
 std::string job_file(const Training& run) {
@@ -68,24 +83,6 @@ device: {{kind: cpu, threads: 1}}
 )",
                      text_file(), kSteps, run.microbatch_size, run.clip, run.nonfinite, run.ranks);
 }
-
-// A backward whose two parts are computed at once, in the order of the first.
-class FusedStage final : public Stage {
- public:
-  explicit FusedStage(Stage& stage) : stage_(stage) {}
-  StageIndex index() const override { return stage_.index(); }
-  void begin_step(StepIndex step) override { stage_.begin_step(step); }
-  Status forward(const StageCall& call) override { return stage_.forward(call); }
-  Status backward(const StageCall& call) override { return stage_.backward(call); }
-  Status input_gradient(const StageCall& call) override { return stage_.backward(call); }
-  Status weight_gradient(const StageCall&) override { return ok_status(); }
-  bool has_loss() const override { return stage_.has_loss(); }
-  double loss_sum() const override { return stage_.loss_sum(); }
-  int64_t loss_targets() const override { return stage_.loss_targets(); }
-
- private:
-  Stage& stage_;
-};
 
 using Digests = std::vector<std::array<uint8_t, 16>>;
 
@@ -107,7 +104,6 @@ class Rank final : public StepActions {
         model_(RankModel::create(job_, program_).value()),
         links_(LinkBuffers::create(program_, boundary_tensor_bytes(job_)).value()),
         recorder_(std::vector{program_.buffers[0].stage}, program_.microbatches),
-        stage_(*model_->stages()[0]),
         rendezvous_(rendezvous),
         endpoint_(make_in_process_endpoint(std::move(hub))) {}
 
@@ -131,7 +127,7 @@ class Rank final : public StepActions {
     PENSTOCK_RETURN_IF_ERROR(meet());
     PENSTOCK_ASSIGN_OR_RETURN(const auto interpreter,
                               Interpreter::create({.program = program_,
-                                                   .stages = {&stage_},
+                                                   .stages = model_->stages(),
                                                    .pools = model_->pools(),
                                                    .links = links_,
                                                    .endpoint = *endpoint_,
@@ -169,7 +165,7 @@ class Rank final : public StepActions {
   Status optimizer_step(StepIndex step) override {
     inject(step);
     before_ = digests();
-    steps_.push_back({.loss = stage_.loss_sum()});
+    steps_.push_back({.loss = model_->stages()[0]->loss_sum()});
     if (rule_ == plan::StepRule::Barrier) {
       PENSTOCK_ASSIGN_OR_RETURN(steps_.back().norm,
                                 norm_->compute(model_->optimizer().local_squared_norms()));
@@ -208,7 +204,6 @@ class Rank final : public StepActions {
   std::unique_ptr<RankModel> model_;
   LinkBuffers links_;
   StepRecorder recorder_;
-  FusedStage stage_;
   SystemClock clock_;
   Rendezvous& rendezvous_;
   std::unique_ptr<GlobalNorm> norm_;
