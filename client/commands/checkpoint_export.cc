@@ -86,8 +86,8 @@ class Export {
   Status write_file(const std::string& name, const Parameters& parameters) {
     std::vector<TensorEntry> tensors;
     for (const plan::ParameterSpec& parameter : parameters) {
-      tensors.push_back(tensor_to_write(parameter.name, parameter.shape, rounds_ ? "BF16" : "F32"));
-      weight_map_[parameter.name] = name;
+      tensors.push_back(tensor_to_write(parameter.stored_name, parameter.shape, rounds_ ? "BF16" : "F32"));
+      weight_map_[parameter.stored_name] = name;
     }
     // "format" is what transformers asks of a file before it reads it.
     PENSTOCK_ASSIGN_OR_RETURN(SafetensorsWriter writer,

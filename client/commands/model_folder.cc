@@ -45,14 +45,14 @@ StatusOr<ModelFolder> open_model_folder(const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(TensorFolder tensors, TensorFolder::open(absolute));
   std::vector<ExpectedTensor> expected;
   for (const plan::ParameterSpec& parameter : parameters)
-    expected.push_back({parameter.name, parameter.shape});
+    expected.push_back({parameter.stored_name, parameter.shape});
   PENSTOCK_RETURN_IF_ERROR(tensors.check(expected));
   return ModelFolder{absolute, std::move(model), std::move(parameters), std::move(tensors)};
 }
 
 Status read_parameter(const ModelFolder& folder, const plan::ParameterSpec& parameter,
                       const std::function<Status(std::span<float>)>& take) {
-  const TensorPlace place = folder.tensors.at(parameter.name);
+  const TensorPlace place = folder.tensors.at(parameter.stored_name);
   const int64_t elements = parameter.elements();
   std::vector<float> values;
   for (int64_t first = 0; first < elements; first += kElementsOfPiece) {

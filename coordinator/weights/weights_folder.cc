@@ -87,7 +87,7 @@ Status commit_weights_folder(const WeightsPlace& place, const plan::ModelSpec& m
   int64_t total_size = 0;
   std::vector<ExpectedTensor> expected;
   for (const plan::ParameterSpec& spec : plan::model_parameters(model)) {
-    expected.push_back({spec.name, spec.shape});
+    expected.push_back({spec.stored_name, spec.shape});
     total_size += spec.elements() * int64_t{sizeof(float)};
   }
   PENSTOCK_RETURN_IF_ERROR(write_atomically(place.directory + "/" + plan::kHuggingFaceConfigFile,

@@ -83,9 +83,10 @@ TEST(HuggingFace, what_older_files_leave_out_has_the_default_of_its_architecture
 
 TEST(HuggingFace, what_our_blocks_do_not_compute_is_refused_by_key_with_its_value) {
   const std::pair<Json, const char*> cases[] = {
-      {{{"architectures", {"MixtralForCausalLM"}}, {"model_type", "mixtral"}},
-       "architectures: expected [\"LlamaForCausalLM\"] or [\"Qwen3ForCausalLM\"] and their model_type, found "
-       "\"MixtralForCausalLM\" and \"mixtral\""},
+      {{{"architectures", {"GemmaForCausalLM"}}, {"model_type", "gemma"}},
+       "architectures: expected one of [\"LlamaForCausalLM\"], [\"Qwen3ForCausalLM\"], [\"Qwen3MoeForCausalLM\"], "
+       "[\"OlmoeForCausalLM\"], [\"MixtralForCausalLM\"], [\"PenstockForCausalLM\"] and its model_type, found "
+       "\"GemmaForCausalLM\" and \"gemma\""},
       {{{"model_type", "qwen3"}}, "found \"LlamaForCausalLM\" and \"qwen3\""},
       {{{"hidden_act", "gelu"}}, "hidden_act: expected \"silu\", found \"gelu\""},
       {{{"attention_bias", true}}, "attention_bias: expected false, found true"},
@@ -137,8 +138,58 @@ TEST(HuggingFace, text_that_is_no_configuration_is_refused) {
   EXPECT_THAT(problem(std::string(kLargestHuggingFaceConfig + 1, ' ')), HasSubstr("at most"));
 }
 
+TEST(HuggingFace, configurations_with_experts_are_read) {
+  const ModelSpec qwen3 = *model_from_hugging_face(fixture("qwen3_moe"));
+  EXPECT_EQ(
+      model_keys(qwen3).back(),
+      "moe: {num_experts: 5, num_experts_per_tok: 3, moe_intermediate_size: 12, layers: [0, 2], norm_topk_prob: "
+      "true, router_aux_loss_coef: 0.001, router_z_loss_coef: 0, capacity_factor: dropless}");
+  EXPECT_TRUE(qwen3.qk_norm && !qwen3.qk_norm_across_heads);
+  EXPECT_EQ(qwen3.intermediate_size, 24);
+  const ModelSpec olmoe = *model_from_hugging_face(fixture("olmoe"));
+  EXPECT_EQ(
+      model_keys(olmoe).back(),
+      "moe: {num_experts: 6, num_experts_per_tok: 2, moe_intermediate_size: 12, layers: [0, 1], norm_topk_prob: "
+      "false, router_aux_loss_coef: 0.01, router_z_loss_coef: 0, capacity_factor: dropless}");
+  EXPECT_TRUE(olmoe.qk_norm && olmoe.qk_norm_across_heads);
+  const ModelSpec mixtral = *model_from_hugging_face(fixture("mixtral"));
+  EXPECT_EQ(
+      model_keys(mixtral).back(),
+      "moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 12, layers: [0, 1], norm_topk_prob: "
+      "true, router_aux_loss_coef: 0.001, router_z_loss_coef: 0, capacity_factor: dropless}");
+  EXPECT_FALSE(mixtral.qk_norm);
+  EXPECT_EQ(mixtral.rope_theta, 1e6);
+  const ModelSpec every_second =
+      *model_from_hugging_face(with({{"decoder_sparse_step", 2}, {"mlp_only_layers", nullptr}}, "qwen3_moe"));
+  EXPECT_EQ(every_second.moe.layers, std::vector<int64_t>{1});
+}
+
+TEST(HuggingFace, what_experts_do_not_compute_here_is_refused) {
+  EXPECT_THAT(problem(with({{"router_jitter_noise", 0.1}}, "mixtral")),
+              HasSubstr("router_jitter_noise: expected 0.0"));
+  EXPECT_THAT(problem(with({{"clip_qkv", 8.0}}, "olmoe")), HasSubstr("\"clip_qkv\": expected no such key"));
+  EXPECT_THAT(problem(with({{"mlp_only_layers", {0, 1, 2}}}, "qwen3_moe")),
+              HasSubstr("a block that has experts"));
+  EXPECT_THAT(problem(with({{"mlp_only_layers", {"all"}}}, "qwen3_moe")),
+              HasSubstr("a list of numbers of blocks"));
+  EXPECT_THAT(problem(with({{"num_experts_per_tok", 7}}, "olmoe")),
+              HasSubstr("as there are experts (6), found 7"));
+  EXPECT_THAT(problem(with({{"num_experts", nullptr}}, "olmoe")),
+              HasSubstr("num_local_experts: expected a whole number"));
+}
+
+TEST(HuggingFace, model_that_nobody_else_has_is_written_under_a_name_of_our_own) {
+  ModelSpec model = *model_from_hugging_face(fixture("qwen3_moe"));
+  model.qk_norm = false;
+  const std::string written = model_to_hugging_face(model, "float32");
+  EXPECT_EQ(Json::parse(written)["architectures"][0], "PenstockForCausalLM");
+  const auto again = model_from_hugging_face(written);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(model_keys(*again), model_keys(model));
+}
+
 TEST(HuggingFace, model_that_is_written_reads_back_the_same) {
-  for (const char* name : {"llama", "sharded", "deep", "qwen3"}) {
+  for (const char* name : {"llama", "sharded", "deep", "qwen3", "qwen3_moe", "olmoe", "mixtral"}) {
     const auto model = model_from_hugging_face(fixture(name));
     ASSERT_TRUE(model.ok()) << model.status();
     const std::string written = model_to_hugging_face(*model, "bfloat16");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/text.h"
@@ -130,7 +131,11 @@ class JobReader {
     const auto layers = static_cast<double>(model.num_hidden_layers);
     const auto heads = static_cast<double>(model.num_attention_heads);
     const double attention = heads * static_cast<double>(model.head_size());  // of a query of all heads
+    const auto of_experts = static_cast<double>(model.moe.layers.size());
+    const double all_experts =
+        static_cast<double>(model.moe.num_experts) * static_cast<double>(model.moe.moe_intermediate_size);
     const double parameters = layers * (4 * hidden * attention + 3 * hidden * inner) +
+                              of_experts * 3 * hidden * (all_experts + 1) +
                               2 * hidden * static_cast<double>(model.vocab_size);
     if (parameters > kMostParameters) {
       problems_.expected(line_in(root, "model", "hidden_size"), "model",
@@ -140,8 +145,11 @@ class JobReader {
     const TrainSpec& train = spec_.train;
     if (train.microbatch_size == 0 || train.global_batch_size == 0 || spec_.data.sequence_length == 0) return;
     const double tokens = static_cast<double>(spec_.microbatches() * spec_.tokens_per_microbatch());
+    const double of_rows = static_cast<double>(model.moe.num_experts_per_tok) *
+                           (3 * hidden + 3 * static_cast<double>(model.moe.moe_intermediate_size) + 64);
     const double activations =
-        4 * tokens * (layers + 1) * (4 * hidden + 4 * attention + 2 * inner + heads + 64);
+        4 * tokens * (layers + 1) * (4 * hidden + 4 * attention + 2 * inner + heads + 64) +
+        4 * tokens * of_experts * (of_rows + static_cast<double>(model.moe.num_experts));
     if (activations > kMostActivationBytes) {
       problems_.expected(line_in(root, "train", "global_batch_size"), "train.global_batch_size",
                          fmt::format("at most {:.3g} bytes of activations in a step", kMostActivationBytes),
@@ -220,6 +228,25 @@ StatusOr<JobSpec> parse_job_spec(const std::string& yaml) {
   settle_flushes(spec, problems);
   PENSTOCK_RETURN_IF_ERROR(problems.status());
   return spec;
+}
+
+bool ModelSpec::has_experts(LayerIndex layer) const {
+  return std::binary_search(moe.layers.begin(), moe.layers.end(), layer.value);
+}
+
+int64_t JobSpec::expert_capacity() const {
+  const MoeSpec& moe = model.moe;
+  if (moe.capacity_factor == 0 || moe.num_experts == 0) return 0;
+  const double even = static_cast<double>(tokens_per_microbatch() * moe.num_experts_per_tok) /
+                      static_cast<double>(moe.num_experts);
+  // A token's choices are different experts: no expert gets more rows than there are tokens.
+  const auto tokens = static_cast<double>(tokens_per_microbatch());
+  return static_cast<int64_t>(std::clamp(std::ceil(moe.capacity_factor * even), 1.0, tokens));
+}
+
+int64_t JobSpec::expert_rows() const {
+  const int64_t all = tokens_per_microbatch() * model.moe.num_experts_per_tok;
+  return expert_capacity() == 0 ? all : std::min(all, expert_capacity() * model.moe.num_experts);
 }
 
 std::string place_of(const JobSpec& spec, const std::string& field) {

@@ -6,7 +6,7 @@
 //
 // Bounds, so that no product of fields overflows int64 and nothing that follows allocates without bound:
 //   vocab_size 2^22, hidden_size 2^17, head_dim 2^13, intermediate_size 2^19, num_hidden_layers 4,096, num_attention_heads
-//   4,096, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7, pipeline
+//   4,096, num_experts 1,024 and 24,576 over all layers, num_experts_per_tok 64, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7, pipeline
 //   4,096, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
 //   microbatches per step 65,536, stages_per_rank x microbatches 2^17, stages x microbatches 2^23, parameters
 //   2^42, activations of one step (all microbatches held) 2^60 bytes.
@@ -24,6 +24,19 @@
 
 namespace penstock::plan {
 
+// Routed experts in place of the MLP, in some blocks.
+struct MoeSpec {
+  int64_t num_experts = 0;            // 0: every block has an MLP
+  int64_t num_experts_per_tok = 0;    // choices of a token
+  int64_t moe_intermediate_size = 0;  // of one expert
+  std::vector<int64_t> layers{};      // blocks with experts, ascending; default: all
+  bool norm_topk_prob = false;        // a token's weights sum to one
+  // What the losses that keep experts in use weigh; the reported loss is without them.
+  double router_aux_loss_coef = 0.01;  // balance, of each sequence
+  double router_z_loss_coef = 0;
+  double capacity_factor = 0;  // rows of an expert over its even share of a microbatch; 0: dropless
+};
+
 struct ModelSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -38,10 +51,14 @@ struct ModelSpec {
   int64_t head_dim = 0;  // size of one head; 0: hidden_size / num_attention_heads
   bool tie_word_embeddings = false;
   bool qk_norm = false;  // RMSNorm of every query and key head before RoPE, one weight a layer for all heads
+  bool qk_norm_across_heads =
+      false;                  // with qk_norm: one of all queries and one of all keys, as OLMoE has them
   double hidden_dropout = 0;  // of what attention and MLP add to the residual
   std::string from{};         // Hugging Face directory whose weights the job starts from; "": initialised
+  MoeSpec moe{};
 
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
+  bool has_experts(LayerIndex layer) const;
 };
 
 struct DataSpec {
@@ -196,6 +213,10 @@ struct JobSpec {
     return tokens_per_microbatch() * model.hidden_size * (train.dtype == "bfloat16" ? 2 : 4);
   }
   int64_t tokens_per_step() const { return train.global_batch_size * data.sequence_length; }
+  // Rows that one expert takes of a microbatch at most; 0: all that come.
+  int64_t expert_capacity() const;
+  // Rows that the experts of one block take of a microbatch at most, all together.
+  int64_t expert_rows() const;
 };
 
 // InvalidArgument: one line per problem, up to ten, by their place in the file, each

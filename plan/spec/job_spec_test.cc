@@ -153,6 +153,47 @@ TEST(ParseJobSpec, traced_steps_are_every_hundredth_unless_the_job_says_otherwis
             "line 40: trace.every: expected a whole number from 0 to 10000000, found -1");
 }
 
+TEST(ParseJobSpec, experts_are_read_with_their_defaults) {
+  const JobSpec spec =
+      *parse_job_spec(with("tie_word_embeddings: false",
+                           "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64}"));
+  const MoeSpec& moe = spec.model.moe;
+  EXPECT_EQ(moe.num_experts, 8);
+  EXPECT_EQ(moe.num_experts_per_tok, 2);
+  EXPECT_EQ(moe.moe_intermediate_size, 64);
+  EXPECT_THAT(moe.layers, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_FALSE(moe.norm_topk_prob);
+  EXPECT_EQ(moe.router_aux_loss_coef, 0.01);
+  EXPECT_EQ(moe.router_z_loss_coef, 0);
+  EXPECT_EQ(moe.capacity_factor, 0);
+  EXPECT_EQ(spec.expert_capacity(), 0);
+  EXPECT_EQ(spec.expert_rows(), 4 * 128 * 2);  // every choice of every token
+  EXPECT_EQ(parse_job_spec(kJob)->model.moe.num_experts, 0);
+  EXPECT_FALSE(parse_job_spec(kJob)->model.has_experts(LayerIndex(0)));
+}
+
+TEST(ParseJobSpec, every_key_of_experts_is_read) {
+  const JobSpec spec = *parse_job_spec(with(
+      "tie_word_embeddings: false",
+      "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, num_shared_experts: 0, layers: [1, "
+      "6], norm_topk_prob: true, router_aux_loss_coef: 0.02, router_z_loss_coef: 1e-3, capacity_factor: 1.2}"));
+  const MoeSpec& moe = spec.model.moe;
+  EXPECT_THAT(moe.layers, ElementsAre(1, 6));
+  EXPECT_TRUE(spec.model.has_experts(LayerIndex(6)));
+  EXPECT_FALSE(spec.model.has_experts(LayerIndex(5)));
+  EXPECT_TRUE(moe.norm_topk_prob);
+  EXPECT_EQ(moe.router_aux_loss_coef, 0.02);
+  EXPECT_EQ(moe.router_z_loss_coef, 1e-3);
+  EXPECT_EQ(moe.capacity_factor, 1.2);
+  EXPECT_EQ(spec.expert_capacity(), 154);  // 1.2 x 512 tokens x 2 choices / 8 experts, rounded up
+  EXPECT_EQ(spec.expert_rows(), 4 * 128 * 2);
+  JobSpec tight = spec;
+  tight.model.moe.capacity_factor = 0.5;
+  EXPECT_EQ(tight.expert_rows(), 64 * 8);
+  tight.model.moe.capacity_factor = 1000;
+  EXPECT_EQ(tight.expert_capacity(), 512);  // no expert sees a token twice
+}
+
 TEST(ParseJobSpec, restart_is_read_and_said_to_count_as_zero) {
   const StatusOr<JobSpec> spec = parse_job_spec(kJob);
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -185,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"rope_theta: 10000", "rope_teta: 10000",
                 "line 10: model.rope_teta: expected a key of model (from, vocab_size, "
-                "hidden_size and 13 more), found an unknown key; did you mean rope_theta?"},
+                "hidden_size and 14 more), found an unknown key; did you mean rope_theta?"},
         Refusal{"device: {kind: cpu, threads: 1}", "devise: {kind: cpu, threads: 1}",
                 "line 37: devise: expected a section or key of the job file (name, model, data and 10 more), "
                 "found an unknown key; did you mean device?"},
@@ -328,8 +369,10 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NotBuiltYet, RefusedJobSpec,
     ::testing::Values(
-        Refusal{"tie_word_embeddings: false", "moe: {num_experts: 8}",
-                "line 12: model.moe: not built yet; expected no such key, found a section"},
+        Refusal{
+            "tie_word_embeddings: false",
+            "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, num_shared_experts: 1}",
+            "line 12: model.moe.num_shared_experts: not built yet; expected 0, found 1"},
         Refusal{"dtype: float32", "dtype: mxfp8",
                 "line 22: train.dtype: not built yet; expected one of float32, bfloat16, found mxfp8"},
         Refusal{"expert: 1", "expert: 2", "line 31: parallel.expert: not built yet; expected 1, found 2"},
@@ -382,6 +425,40 @@ INSTANTIATE_TEST_SUITE_P(
                       Refusal{"seed: 1", "seed: 1 # \xed\xa0\x80",
                               "line 23: expected plain UTF-8 text without control characters or byte order "
                               "mark, found byte 0xed"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, RefusedJobSpec,
+    ::testing::Values(
+        Refusal{"tie_word_embeddings: false", "moe: {num_experts: 8, moe_intermediate_size: 64}",
+                "line 12: model.moe.num_experts_per_tok: expected a value, found no such key"},
+        Refusal{"tie_word_embeddings: false",
+                "moe: {num_experts: 2, num_experts_per_tok: 3, moe_intermediate_size: 64}",
+                "line 12: model.moe.num_experts_per_tok: expected at most num_experts (2), found 3"},
+        Refusal{"tie_word_embeddings: false",
+                "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, layers: [1, 1]}",
+                "line 12: model.moe.layers: expected a whole number from 2 to 7, found 1"},
+        Refusal{"tie_word_embeddings: false",
+                "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, layers: [8]}",
+                "line 12: model.moe.layers: expected a whole number from 0 to 7, found 8"},
+        Refusal{"tie_word_embeddings: false",
+                "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, layers: []}",
+                "line 12: model.moe.layers: expected a list of 1 to 8 blocks, found a list of 0"},
+        Refusal{
+            "tie_word_embeddings: false",
+            "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, capacity_factor: none}",
+            "line 12: model.moe.capacity_factor: expected dropless or a number above 0 and at most 1024, found none"},
+        Refusal{"tie_word_embeddings: false",
+                "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, experts: 3}",
+                "line 12: model.moe.experts: expected a key of model.moe (num_experts, num_experts_per_tok, "
+                "moe_intermediate_size and 6 more), found an unknown key"},
+        Refusal{
+            "num_hidden_layers: 8\n  num_attention_heads: 4",
+            "num_hidden_layers: 4096\n  moe: {num_experts: 1024, num_experts_per_tok: 2, moe_intermediate_size: 64}\n"
+            "  num_attention_heads: 4",
+            "line 6: model.moe.num_experts: expected at most 24576 experts in all layers, found 4194304"},
+        Refusal{
+            "tie_word_embeddings: false", "qk_norm_across_heads: true",
+            "line 12: model.qk_norm_across_heads: expected false where there is no qk_norm: true, found true"}));
 
 TEST(ParseJobSpec, all_problems_are_listed_in_the_order_of_the_file) {
   const std::string text = with("hidden_size: 128", "hidden_size: 130");

@@ -44,6 +44,19 @@ StatusOr<std::string> with_model_source(const std::string& yaml, const std::stri
   return text;
 }
 
+namespace {
+
+std::string moe_key(const MoeSpec& moe) {
+  return fmt::format(
+      "moe: {{num_experts: {}, num_experts_per_tok: {}, moe_intermediate_size: {}, layers: [{}], norm_topk_prob: {}, "
+      "router_aux_loss_coef: {}, router_z_loss_coef: {}, capacity_factor: {}}}",
+      moe.num_experts, moe.num_experts_per_tok, moe.moe_intermediate_size, fmt::join(moe.layers, ", "),
+      moe.norm_topk_prob, moe.router_aux_loss_coef, moe.router_z_loss_coef,
+      moe.capacity_factor == 0 ? "dropless" : fmt::format("{}", moe.capacity_factor));
+}
+
+}  // namespace
+
 std::vector<std::string> model_keys(const ModelSpec& model) {
   std::vector<std::string> keys = {fmt::format("vocab_size: {}", model.vocab_size),
                                    fmt::format("hidden_size: {}", model.hidden_size),
@@ -57,7 +70,9 @@ std::vector<std::string> model_keys(const ModelSpec& model) {
                                    fmt::format("initializer_range: {}", model.initializer_range),
                                    fmt::format("tie_word_embeddings: {}", model.tie_word_embeddings),
                                    fmt::format("qk_norm: {}", model.qk_norm)};
+  if (model.qk_norm_across_heads) keys.push_back("qk_norm_across_heads: true");
   if (model.head_dim != 0) keys.push_back(fmt::format("head_dim: {}", model.head_dim));
+  if (model.moe.num_experts > 0) keys.push_back(moe_key(model.moe));
   return keys;
 }
 

@@ -83,6 +83,42 @@ TEST(ModelSource, every_number_survives_the_text) {
   EXPECT_TRUE(spec->model.qk_norm);
 }
 
+ModelSpec small_experts() {
+  ModelSpec model = small_model();
+  model.qk_norm = model.qk_norm_across_heads = true;
+  model.moe.num_experts = 6;
+  model.moe.num_experts_per_tok = 2;
+  model.moe.moe_intermediate_size = 40;
+  model.moe.layers = {1};
+  model.moe.norm_topk_prob = true;
+  model.moe.router_aux_loss_coef = 1.0 / 3e5;
+  return model;
+}
+
+TEST(ModelSource, experts_of_the_folder_become_those_of_the_job) {
+  const StatusOr<JobSpec> spec = parse_job_spec(resolved(job("model: {from: x}\n"), small_experts()));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(model_keys(spec->model), model_keys(small_experts()));
+  EXPECT_EQ(spec->model.moe.router_aux_loss_coef, 1.0 / 3e5);
+}
+
+TEST(ModelSource, job_may_say_how_its_experts_train_and_not_what_they_are) {
+  const auto with_moe = [](const std::string& moe) {
+    return resolved(job("model: {from: x, moe: {" + moe + "}}\n"), small_experts());
+  };
+  const StatusOr<JobSpec> spec = parse_job_spec(with_moe(
+      "router_aux_loss_coef: 0.5, router_z_loss_coef: 0.1, capacity_factor: 2, num_experts: 6, layers: [1]"));
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model.moe.router_aux_loss_coef, 0.5);
+  EXPECT_EQ(spec->model.moe.router_z_loss_coef, 0.1);
+  EXPECT_EQ(spec->model.moe.capacity_factor, 2);
+  EXPECT_EQ(spec->model.moe.moe_intermediate_size, 40);
+  EXPECT_THAT(refusal(with_moe("num_experts: 8")), HasSubstr("model.moe.num_experts: expected 6, as"));
+  EXPECT_THAT(refusal(with_moe("layers: [0, 1]")), HasSubstr("model.moe.layers: expected [1], as"));
+  EXPECT_THAT(refusal(with_moe("norm_topk_prob: false")),
+              HasSubstr("model.moe.norm_topk_prob: expected true"));
+}
+
 TEST(ModelSource, key_that_contradicts_the_folder_is_refused_with_both_values) {
   const std::string said = ", as /models/tiny \"one\"/config.json says, found ";
   EXPECT_EQ(refusal(resolved(job("model:\n  from: x\n  vocab_size: 256\n  rope_theta: 10000\n"))),

@@ -49,6 +49,62 @@ TEST(Parameters, the_model_ends_with_its_head) {
   for (size_t i = 0; i < parameters.size(); ++i) EXPECT_EQ(parameters[i].index, static_cast<int32_t>(i));
 }
 
+ModelSpec small_experts() {
+  ModelSpec model = small_model();
+  model.moe.num_experts = 2;
+  model.moe.num_experts_per_tok = 1;
+  model.moe.moe_intermediate_size = 12;
+  model.moe.layers = {1};
+  return model;
+}
+
+TEST(Parameters, experts_have_the_names_and_shapes_of_olmoe_and_qwen3_moe) {
+  std::vector<std::string> lines;
+  for (const ParameterSpec& parameter : model_parameters(small_experts())) {
+    std::string line = parameter.name;
+    for (const int64_t extent : parameter.shape) line += " " + std::to_string(extent);
+    if (line.starts_with("model.layers.1.mlp.")) lines.push_back(line + (parameter.packed ? " packed" : ""));
+    EXPECT_EQ(parameter.stored_name, parameter.name);
+  }
+  EXPECT_THAT(lines, ElementsAre("model.layers.1.mlp.gate.weight 2 16",                         //
+                                 "model.layers.1.mlp.experts.0.gate_proj.weight 12 16 packed",  //
+                                 "model.layers.1.mlp.experts.0.up_proj.weight 12 16 packed",    //
+                                 "model.layers.1.mlp.experts.0.down_proj.weight 16 12 packed",  //
+                                 "model.layers.1.mlp.experts.1.gate_proj.weight 12 16 packed",  //
+                                 "model.layers.1.mlp.experts.1.up_proj.weight 12 16 packed",    //
+                                 "model.layers.1.mlp.experts.1.down_proj.weight 16 12 packed"));
+}
+
+TEST(Parameters, a_model_that_is_mixtrals_is_stored_with_mixtrals_names) {
+  ModelSpec model = small_experts();
+  model.moe.layers = {0, 1};
+  model.moe.norm_topk_prob = true;
+  const std::vector<ParameterSpec> parameters = model_parameters(model);
+  const auto stored = [&](const std::string& name) {
+    for (const ParameterSpec& each : parameters) {
+      if (each.name == name) return each.stored_name;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(stored("model.layers.0.mlp.gate.weight"), "model.layers.0.block_sparse_moe.gate.weight");
+  EXPECT_EQ(stored("model.layers.1.mlp.experts.1.gate_proj.weight"),
+            "model.layers.1.block_sparse_moe.experts.1.w1.weight");
+  EXPECT_EQ(stored("model.layers.1.mlp.experts.1.down_proj.weight"),
+            "model.layers.1.block_sparse_moe.experts.1.w2.weight");
+  EXPECT_EQ(stored("model.layers.1.mlp.experts.1.up_proj.weight"),
+            "model.layers.1.block_sparse_moe.experts.1.w3.weight");
+  EXPECT_EQ(stored("model.layers.1.self_attn.q_proj.weight"), "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(stored("lm_head.weight"), "lm_head.weight");
+}
+
+TEST(Parameters, norms_across_heads_have_a_weight_for_every_head) {
+  ModelSpec model = small_model();
+  model.qk_norm = model.qk_norm_across_heads = true;
+  const std::vector<ParameterSpec> parameters = model_parameters(model);
+  EXPECT_THAT(parameters[6].shape, ElementsAre(16));
+  EXPECT_THAT(parameters[7].shape, ElementsAre(8));
+}
+
 TEST(Parameters, norms_of_queries_and_keys_stand_where_qwen3_has_them) {
   ModelSpec model = small_model();
   model.qk_norm = true;

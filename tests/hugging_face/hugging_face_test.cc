@@ -86,7 +86,9 @@ TEST_P(HuggingFaceFolder, gives_the_logits_and_the_loss_of_transformers) {
   RecordProperty("difference", std::to_string(difference));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceFolder, ::testing::Values("llama", "sharded", "deep", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Models, HuggingFaceFolder,
+                         ::testing::Values("llama", "sharded", "deep", "qwen3", "qwen3_moe", "olmoe",
+                                           "mixtral"),
                          [](const auto& each) { return std::string(each.param); });
 
 }  // namespace

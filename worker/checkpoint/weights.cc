@@ -18,7 +18,7 @@ std::span<float> values_of(const kernels::TensorView& tensor) {
 }
 
 Status load(const TensorFolder& folder, const Parameter& parameter) {
-  const TensorPlace place = folder.at(parameter.spec.name);
+  const TensorPlace place = folder.at(parameter.spec.stored_name);
   return place.file->read(*place.tensor, 0, values_of(parameter.weight));
 }
 
@@ -29,7 +29,7 @@ Status load_weights(const std::string& folder, const plan::ModelSpec& model,
   PENSTOCK_ASSIGN_OR_RETURN(const TensorFolder tensors, TensorFolder::open(folder));
   std::vector<ExpectedTensor> expected;
   for (const plan::ParameterSpec& spec : plan::model_parameters(model))
-    expected.push_back({spec.name, spec.shape});
+    expected.push_back({spec.stored_name, spec.shape});
   PENSTOCK_RETURN_IF_ERROR(tensors.check(expected));
   for (const Parameter& parameter : parameters.parameters())
     PENSTOCK_RETURN_IF_ERROR(load(tensors, parameter));
@@ -55,7 +55,7 @@ Status write_weights(const WeightsPlace& place, RankIndex rank, int ranks,
                      std::span<const Parameter> parameters) {
   std::vector<TensorEntry> tensors;
   for (const Parameter& parameter : parameters)
-    tensors.push_back(tensor_to_write(parameter.spec.name, parameter.spec.shape, "F32"));
+    tensors.push_back(tensor_to_write(parameter.spec.stored_name, parameter.spec.shape, "F32"));
   const std::string path = place.directory + "/" + tensor_file_name("rank", rank.value, ranks);
   PENSTOCK_ASSIGN_OR_RETURN(SafetensorsWriter writer,
                             SafetensorsWriter::create(path, std::move(tensors), {{"format", "pt"}}));

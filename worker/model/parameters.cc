@@ -88,7 +88,7 @@ StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
 std::vector<std::vector<Parameter*>> ParameterStore::products() {
   std::vector<std::vector<Parameter*>> products;
   for (Parameter& parameter : parameters_) {
-    if (parameter.spec.shape.size() != 2 || parameter.spec.item.kind == plan::ItemKind::Embedding) continue;
+    if (!parameter.spec.packed) continue;
     if (shares_product_with_one_before(parameter.spec.name)) {
       products.back().push_back(&parameter);
     } else {

@@ -6,6 +6,10 @@ namespace penstock::plan {
 namespace {
 
 void check_heads(const Section& section, const ModelSpec& model, Problems& problems) {
+  if (model.qk_norm_across_heads && !model.qk_norm) {
+    problems.expected(section.line_of("qk_norm_across_heads"), "model.qk_norm_across_heads",
+                      "false where there is no qk_norm: true", "true");
+  }
   if (model.num_attention_heads == 0) return;
   const int line = section.line_of("num_attention_heads");
   if (model.head_dim == 0 && model.hidden_size % model.num_attention_heads != 0) {
@@ -28,6 +32,72 @@ void check_heads(const Section& section, const ModelSpec& model, Problems& probl
   }
 }
 
+constexpr int64_t kMostExpertsOfAModel = 24'576;  // 3 parameters each: as many as a job's messages carry
+
+// Blocks with experts, "layers: [1, 3, 5]".
+void read_expert_layers(Section& section, const ModelSpec& model, std::vector<int64_t>& layers,
+                        Problems& problems) {
+  const YamlNode::Entry* entry = section.entry("layers");
+  if (entry == nullptr || model.num_hidden_layers == 0) return;
+  const bool list = entry->value.is(YamlNode::Kind::List) && !entry->value.items.empty() &&
+                    static_cast<int64_t>(entry->value.items.size()) <= model.num_hidden_layers;
+  if (!list) {
+    return problems.expected(entry->line, section.field("layers"),
+                             fmt::format("a list of 1 to {} blocks", model.num_hidden_layers),
+                             entry->value.shown());
+  }
+  layers.clear();
+  for (const YamlNode& node : entry->value.items) {
+    const IntegerRange range{layers.empty() ? 0 : layers.back() + 1, model.num_hidden_layers - 1};
+    int64_t layer = 0;
+    if (!read_integer(node, section.field("layers"), range, layer, problems)) return;
+    layers.push_back(layer);
+  }
+}
+
+void read_capacity(Section& section, double& capacity_factor, Problems& problems) {
+  const YamlNode::Entry* entry = section.entry("capacity_factor");
+  if (entry == nullptr) return;
+  const std::string field = section.field("capacity_factor");
+  Problems other_words;
+  if (entry->value.is(YamlNode::Kind::Scalar) && entry->value.text == "dropless") {
+    capacity_factor = 0;
+  } else if (!read_number(entry->value, field, {.most = 1024, .above_least = true}, capacity_factor,
+                          other_words)) {
+    problems.expected(entry->line, field, "dropless or a number above 0 and at most 1024",
+                      entry->value.shown());
+  }
+}
+
+void read_moe(Section section, ModelSpec& model, Problems& problems, Need need) {
+  if (!section.present()) return;
+  MoeSpec& moe = model.moe;
+  section.integer("num_experts", moe.num_experts, {1, 1024}, need);
+  section.integer("num_experts_per_tok", moe.num_experts_per_tok, {1, 64}, need);
+  section.integer("moe_intermediate_size", moe.moe_intermediate_size, {1, 1 << 19}, need);
+  section.only("num_shared_experts", 0, {0, 64});
+  if (moe.layers.empty()) {
+    for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) moe.layers.push_back(layer);
+  }
+  read_expert_layers(section, model, moe.layers, problems);
+  section.flag("norm_topk_prob", moe.norm_topk_prob);
+  section.number("router_aux_loss_coef", moe.router_aux_loss_coef, {.least = 0, .most = 1e3});
+  section.number("router_z_loss_coef", moe.router_z_loss_coef, {.least = 0, .most = 1e3});
+  read_capacity(section, moe.capacity_factor, problems);
+  section.finish();
+  if (moe.num_experts > 0 && moe.num_experts_per_tok > moe.num_experts) {
+    problems.expected(section.line_of("num_experts_per_tok"), section.field("num_experts_per_tok"),
+                      fmt::format("at most num_experts ({})", moe.num_experts),
+                      fmt::format("{}", moe.num_experts_per_tok));
+  }
+  const int64_t experts = moe.num_experts * static_cast<int64_t>(moe.layers.size());
+  if (experts > kMostExpertsOfAModel) {
+    problems.expected(section.line_of("num_experts"), section.field("num_experts"),
+                      fmt::format("at most {} experts in all layers", kMostExpertsOfAModel),
+                      fmt::format("{}", experts));
+  }
+}
+
 // What config.json knows of a model; `need`: of the keys without a default.
 void read_architecture(Section& section, ModelSpec& model, Need need) {
   section.integer("vocab_size", model.vocab_size, {1, 1 << 22}, need);
@@ -45,6 +115,7 @@ void read_architecture(Section& section, ModelSpec& model, Need need) {
   section.integer("head_dim", model.head_dim, {1, 1 << 13});
   section.flag("tie_word_embeddings", model.tie_word_embeddings);
   section.flag("qk_norm", model.qk_norm);
+  section.flag("qk_norm_across_heads", model.qk_norm_across_heads);
 }
 
 // A path, or the folder and what its config.json says (model_source.h). True when the latter has filled `model`.
@@ -55,6 +126,7 @@ bool read_from(Section& section, ModelSpec& model, Problems& problems) {
     Section source = section.section("from");
     source.text("directory", model.from, Need::Required);
     read_architecture(source, model, Need::Required);
+    read_moe(source.section("moe"), model, problems, Need::Required);
     source.finish();
     return true;
   }
@@ -105,6 +177,19 @@ void check_agreement(const Section& section, const ModelSpec& given, const Model
     agreement.check("head_dim", given.head_dim, source.head_size());
   agreement.check("tie_word_embeddings", given.tie_word_embeddings, source.tie_word_embeddings);
   agreement.check("qk_norm", given.qk_norm, source.qk_norm);
+  agreement.check("qk_norm_across_heads", given.qk_norm_across_heads, source.qk_norm_across_heads);
+}
+
+// Coefficients and capacity are of the training: a job may say other ones than the folder.
+void check_experts_agree(const Section& section, const ModelSpec& given, const ModelSpec& source,
+                         Problems& problems) {
+  Agreement agreement(section, source, problems);
+  agreement.check("num_experts", given.moe.num_experts, source.moe.num_experts);
+  agreement.check("num_experts_per_tok", given.moe.num_experts_per_tok, source.moe.num_experts_per_tok);
+  agreement.check("moe_intermediate_size", given.moe.moe_intermediate_size, source.moe.moe_intermediate_size);
+  agreement.check("layers", fmt::format("[{}]", fmt::join(given.moe.layers, ", ")),
+                  fmt::format("[{}]", fmt::join(source.moe.layers, ", ")));
+  agreement.check("norm_topk_prob", given.moe.norm_topk_prob, source.moe.norm_topk_prob);
 }
 
 }  // namespace
@@ -114,11 +199,17 @@ void read_model(Section section, ModelSpec& model, Problems& problems) {
     ModelSpec given = model;
     read_architecture(section, given, Need::Optional);
     check_agreement(section, given, model, problems);
+    Section experts = section.section("moe");
+    if (experts.present()) {
+      read_moe(experts, given, problems, Need::Optional);
+      check_experts_agree(experts, given, model, problems);
+      model.moe = given.moe;
+    }
   } else {
     read_architecture(section, model, Need::Required);
+    read_moe(section.section("moe"), model, problems, Need::Required);
   }
   section.number("hidden_dropout", model.hidden_dropout, {.least = 0, .most = 1, .below_most = true});
-  section.later("moe");
   section.finish();
   check_heads(section, model, problems);
 }
