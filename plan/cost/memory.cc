@@ -48,7 +48,20 @@ int64_t projected_width(const ModelSpec& model) {
   return query_width(model) + 2 * model.num_key_value_heads * model.head_size();
 }
 
-int64_t block_slot_bytes(const JobSpec& job) {
+// What routed experts save; the payload last.
+int64_t expert_slot_bytes(const JobSpec& job) {
+  const MoeSpec& moe = job.model.moe;
+  const int64_t tokens = job.tokens_per_microbatch();
+  const int64_t narrow = narrow_bytes(job);
+  const int64_t choices = tensor_bytes(tokens * moe.num_experts_per_tok);
+  const int64_t rows = job.expert_rows();
+  return sum({tensor_bytes(tokens * moe.num_experts), tensor_bytes(tokens), choices, choices, choices,
+              tensor_bytes(rows), tensor_bytes(moe.num_experts + 1),
+              tensor_bytes(rows * 2 * moe.moe_intermediate_size, narrow),
+              tensor_bytes(rows * job.model.hidden_size, narrow)});
+}
+
+int64_t block_slot_bytes(const JobSpec& job, LayerIndex layer) {
   const ModelSpec& model = job.model;
   const int64_t tokens = job.tokens_per_microbatch();
   const int64_t narrow = narrow_bytes(job);
@@ -57,7 +70,15 @@ int64_t block_slot_bytes(const JobSpec& job) {
   return sum({residual, inverse_rms, tensor_bytes(tokens * projected_width(model), narrow),
               tensor_bytes(tokens * query_width(model), narrow),
               tensor_bytes(tokens * model.num_attention_heads), residual, inverse_rms,
-              tensor_bytes(tokens * 2 * model.intermediate_size, narrow)});
+              model.has_experts(layer) ? expert_slot_bytes(job)
+                                       : tensor_bytes(tokens * 2 * model.intermediate_size, narrow)});
+}
+
+// The inputs of a block's down products.
+int64_t activated_elements(const JobSpec& job, LayerIndex layer) {
+  const ModelSpec& model = job.model;
+  return model.has_experts(layer) ? job.expert_rows() * model.moe.moe_intermediate_size
+                                  : job.tokens_per_microbatch() * model.intermediate_size;
 }
 
 // What W reads of its I and finds nowhere else in the slot.
@@ -69,7 +90,7 @@ int64_t split_backward_bytes(const JobSpec& job, const Item& item) {
     case ItemKind::Embedding:
       return residual;
     case ItemKind::Block:
-      return sum({residual, residual, tensor_bytes(tokens * job.model.intermediate_size, narrow)});
+      return sum({residual, residual, tensor_bytes(activated_elements(job, item.layer), narrow)});
     case ItemKind::Head:
       return 0;
   }
@@ -83,7 +104,7 @@ int64_t item_slot_bytes(const JobSpec& job, const Item& item) {
     case ItemKind::Embedding:
       return tensor_bytes(tokens);
     case ItemKind::Block:
-      return block_slot_bytes(job);
+      return block_slot_bytes(job, item.layer);
     case ItemKind::Head:
       return sum({residual, tensor_bytes(tokens), residual});
   }
@@ -98,6 +119,20 @@ int64_t packed_bytes(int64_t out, int64_t in, int64_t element_bytes) {
   return plus(operand(in, out), operand(out, in));
 }
 
+int64_t network_packed_bytes(int64_t hidden, int64_t intermediate, int64_t element_bytes) {
+  return plus(packed_bytes(2 * intermediate, hidden, element_bytes),
+              packed_bytes(hidden, intermediate, element_bytes));
+}
+
+int64_t feed_forward_packed_bytes(const JobSpec& job, LayerIndex layer) {
+  const ModelSpec& model = job.model;
+  if (!model.has_experts(layer)) {
+    return network_packed_bytes(model.hidden_size, model.intermediate_size, narrow_bytes(job));
+  }
+  return times(model.moe.num_experts,
+               network_packed_bytes(model.hidden_size, model.moe.moe_intermediate_size, narrow_bytes(job)));
+}
+
 int64_t item_packed_bytes(const JobSpec& job, const Item& item) {
   const ModelSpec& model = job.model;
   const int64_t narrow = narrow_bytes(job);
@@ -107,8 +142,7 @@ int64_t item_packed_bytes(const JobSpec& job, const Item& item) {
     case ItemKind::Block:
       return sum({packed_bytes(projected_width(model), model.hidden_size, narrow),
                   packed_bytes(model.hidden_size, query_width(model), narrow),
-                  packed_bytes(2 * model.intermediate_size, model.hidden_size, narrow),
-                  packed_bytes(model.hidden_size, model.intermediate_size, narrow)});
+                  feed_forward_packed_bytes(job, item.layer)});
     case ItemKind::Head:
       return packed_bytes(model.vocab_size, model.hidden_size, narrow);
   }
@@ -136,8 +170,9 @@ int64_t older_versions_bytes(const JobSpec& job, const std::vector<Item>& items,
   int64_t of_forwards = 0;
   for (const ParameterSpec& parameter : parameters_of(job.model, items)) {
     const int64_t bytes = tensor_bytes(parameter.elements());
-    if (parameter.item.kind == ItemKind::Embedding) of_forwards = plus(of_forwards, bytes);
-    if (parameter.shape.size() == 1) of_all = plus(of_all, bytes);
+    if (parameter.packed) continue;
+    int64_t& kind = parameter.item.kind == ItemKind::Embedding ? of_forwards : of_all;
+    kind = plus(kind, bytes);
   }
   return plus(times(of_all, held.by_all - 1), times(of_forwards, held.by_forwards - 1));
 }

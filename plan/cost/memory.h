@@ -6,9 +6,9 @@
 //   parameters   4 bytes for each element of the rank's parameters: the FP32 master weights
 //   packed       a x both operands that a weight's products read, weight [out, in] once as [in, out] and once as
 //                [out, in], where rows of an operand are rounded up to 64 / a and columns to 64. Weights: q, k and v
-//                as one, o, gate and up as one, down; LM head
-//   weight_versions   of schedules that compute with older weights: packed and norms once more for each older version
-//                that the rank's program reads, and the embedding table for each that its forwards read
+//                as one, o, gate and up as one, down, of every expert too; LM head. The router is read as it is
+//   weight_versions   of schedules that compute with older weights: packed, norms and routers once more for each older
+//                version that the rank's program reads, and the embedding table for each that its forwards read
 //                (plan/schedule/weight_versions.h); masters, gradients and moments exist once
 //   gradients    the parameters' bytes again: weight gradients accumulate in FP32 (numerics contract)
 //   optimizer    twice the same: AdamW's first and second moments
@@ -22,10 +22,13 @@
 //                  block      x a[T,H], 1/rms [T], q, k and v a[T,(A+2K)*D], attention a[T,A*D], log-sum-exp [T*A],
 //                             x + attention a[T,H], 1/rms [T], gate and up a[T,2I];
 //                             norms and the SwiGLU product are computed again in the backward
+//                             with E experts of I, K choices of a token and R rows (T K, or the experts' capacities),
+//                             in place of gate and up: probabilities [T,E], log-sum-exp [T], choices, their weights
+//                             and rows [T,K] each, sources [R], offsets [E+1], gate and up a[R,2I], payload a[R,H]
 //                  head       x a[T,H], 1/rms [T], gradient of the norm's output a[T,H]: logits exist in chunks only
 //                and, where the program splits backwards of the stage, what a W reads of its I and finds nowhere else:
 //                  embedding  gradient of its output a[T,H]
-//                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I]
+//                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I] or a[R,I]
 //   boundary     one tensor a[T,H] for each receive slot at a link's target, each send slot at its source and
 //                each hand-off slot
 // Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer

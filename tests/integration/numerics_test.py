@@ -158,6 +158,11 @@ class OneCurve(unittest.TestCase):
         "dropout": dict(model=", hidden_dropout: 0.2"),
         "uneven microbatches": dict(microbatch_size=3),
         "documents": dict(data=", end_of_document: 46"),
+        "experts": dict(model=", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 24, layers: [1, 2, 5]}"),
+        "experts with a capacity": dict(
+            model=", qk_norm: true, moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 24, "
+                  "norm_topk_prob: true, router_z_loss_coef: 0.001, capacity_factor: 1.0}", dtype="bfloat16",
+            microbatch_size=3),
         "all together": dict(model=", tie_word_embeddings: true, qk_norm: true, head_dim: 12, hidden_dropout: 0.2",
                              microbatch_size=3, data=", end_of_document: 46"),
     }

@@ -11,10 +11,12 @@
 #include "worker/executor/data_handshake.h"
 #include "worker/executor/link_handshake.h"
 #include "worker/model/activation_type.h"
+#include "worker/model/expert_load.h"
 
 namespace penstock::worker {
-
 namespace {
+
+constexpr int64_t kStepsBetweenLoads = 100;
 
 // Of the rank's own parameters, in model order.
 double norm_of(std::span<const SquaredNorm> squared_norms) {
@@ -202,10 +204,20 @@ void TrainingEngine::describe_step(StepReport& report) const {
 }
 
 Status TrainingEngine::after_step(StepIndex step, StepReport& report) {
+  log_expert_loads(step);
   report.validation_loss.reset();
   if (!validation_ || !validates_after(job_, step)) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(report.validation_loss, validation_->run());
   return ok_status();
+}
+
+// After the first step, every hundredth and the last.
+void TrainingEngine::log_expert_loads(StepIndex step) const {
+  const int64_t done = step.value + 1;
+  if (done != 1 && done % kStepsBetweenLoads != 0 && done != job_.train.steps) return;
+  for (const Stage* stage : model_->stages()) {
+    for (const ExpertLoad* load : stage->expert_loads()) log::info("step {}: {}", done, described(*load));
+  }
 }
 
 StatusOr<std::vector<ParameterDigest>> TrainingEngine::finish() {

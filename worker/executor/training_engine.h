@@ -60,6 +60,7 @@ class TrainingEngine final : public RankEngine {
   // Of the stages whose first replica is here: with one replica all of the rank.
   std::vector<Parameter> parameters_to_write() const;
   Status on_host(const Status& status) const;
+  void log_expert_loads(StepIndex step) const;
 
   const plan::JobSpec& job_;
   const Assignment& assignment_;

@@ -20,7 +20,7 @@ void place(const plan::JobSpec& job, const plan::Item& item, BackwardForm backwa
     case plan::ItemKind::Embedding:
       return EmbeddingItem::place(job, backward, layout);
     case plan::ItemKind::Block:
-      return TransformerBlock::place(job, backward, layout);
+      return TransformerBlock::place(job, item.layer, backward, layout);
     case plan::ItemKind::Head:
       return HeadItem::place(job, layout);
   }
@@ -73,7 +73,15 @@ ModelStage::ModelStage(StageIndex index, const std::vector<plan::Item>& items,
 ModelStage::~ModelStage() = default;
 
 void ModelStage::begin_step(StepIndex) {
-  if (head_ != nullptr) head_->begin_step();
+  for (const std::unique_ptr<ModelItem>& item : items_) item->begin_step();
+}
+
+std::vector<const ExpertLoad*> ModelStage::expert_loads() const {
+  std::vector<const ExpertLoad*> loads;
+  for (const std::unique_ptr<ModelItem>& item : items_) {
+    if (item->expert_load() != nullptr) loads.push_back(item->expert_load());
+  }
+  return loads;
 }
 
 double ModelStage::loss_sum() const {

@@ -17,6 +17,7 @@
 #include "plan/schedule/families.h"
 #include "plan/schedule/lowered.h"
 #include "plan/schedule/weight_versions.h"
+#include "worker/model/blocks/experts.h"
 #include "worker/model/testing/sequential_run.h"
 
 namespace penstock::worker {
@@ -151,6 +152,24 @@ plan::JobSpec with_uneven_microbatches(plan::JobSpec job) {
   job.train.microbatch_size = 3;  // 8 sequences in 3, 3 and 2
   return job;
 }
+plan::JobSpec with_experts(plan::JobSpec job) {
+  job.model.moe = {.num_experts = 4,
+                   .num_experts_per_tok = 2,
+                   .moe_intermediate_size = 20,
+                   .layers = {1, 3, 4},
+                   .norm_topk_prob = true,
+                   .router_aux_loss_coef = 0.1,
+                   .router_z_loss_coef = 0.01};
+  return job;
+}
+plan::JobSpec with_capacity(plan::JobSpec job) {
+  job.model.moe.capacity_factor = 0.9;
+  return job;
+}
+plan::JobSpec with_norms_across_heads(plan::JobSpec job) {
+  job.model.qk_norm = job.model.qk_norm_across_heads = true;
+  return job;
+}
 plan::JobSpec with_documents(plan::JobSpec job) {
   job.data.end_of_document = 0;
   return job;
@@ -163,6 +182,9 @@ TEST_F(ModelStageTest, any_split_and_order_gives_the_same_bits_whatever_the_mode
       with_dropout(job()),
       with_uneven_microbatches(job()),
       with_documents(job()),
+      with_experts(job()),
+      with_capacity(with_experts(with_dropout(job()))),
+      in_bfloat16(with_experts(with_norms_across_heads(with_uneven_microbatches(job())))),
       with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job()))))),
       in_bfloat16(
           with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job()))))))};
@@ -207,18 +229,20 @@ double largest_relative_difference(const SequentialRun& found, const SequentialR
 TEST_F(ModelStageTest, a_batch_of_eight_in_three_microbatches_is_that_batch_in_one) {
   // The last microbatch is filled up with a sequence that must not count: neither in the loss, nor in the mean,
   // nor in any gradient.
-  plan::JobSpec one = job();
-  one.train.microbatch_size = 8;
-  const plan::JobSpec three = with_uneven_microbatches(job());
-  ASSERT_EQ(three.microbatches(), 3);
-  SequentialRun whole(one, cut(one.model));
-  SequentialRun parts(three, cut(three.model));
-  for (const int64_t step : {0, 1}) {
-    whole.run_step(step);
-    parts.run_step(step);
-    EXPECT_EQ(parts.stage(0).loss_targets(), 8 * 21);
-    EXPECT_NEAR(parts.loss(), whole.loss(), 1e-6 * whole.loss());
-    EXPECT_LT(largest_relative_difference(parts, whole), 1e-5);
+  for (const plan::JobSpec& plain : {job(), with_experts(job())}) {
+    plan::JobSpec one = plain;
+    one.train.microbatch_size = 8;
+    const plan::JobSpec three = with_uneven_microbatches(plain);
+    ASSERT_EQ(three.microbatches(), 3);
+    SequentialRun whole(one, cut(one.model));
+    SequentialRun parts(three, cut(three.model));
+    for (const int64_t step : {0, 1}) {
+      whole.run_step(step);
+      parts.run_step(step);
+      EXPECT_EQ(parts.stage(0).loss_targets(), 8 * 21);
+      EXPECT_NEAR(parts.loss(), whole.loss(), 1e-6 * whole.loss());
+      EXPECT_LT(largest_relative_difference(parts, whole), 1e-5);
+    }
   }
 }
 
@@ -291,8 +315,28 @@ TEST_F(ModelStageTest, dropout_gradients_are_those_of_the_masked_function) {
   }
 }
 
+TEST_F(ModelStageTest, experts_that_are_full_drop_choices_and_say_how_many) {
+  const plan::JobSpec spec = with_capacity(with_experts(job()));
+  ASSERT_EQ(spec.expert_capacity(), 19);  // 0.9 x 42 tokens x 2 choices / 4 experts
+  SequentialRun run(spec, cut(spec.model));
+  run.run_step(0);
+  const std::vector<const ExpertLoad*> loads = run.stage(0).expert_loads();
+  ASSERT_EQ(loads.size(), 3u);
+  for (const ExpertLoad* load : loads) {
+    int64_t rows = 0;
+    for (const int64_t each : load->rows) {
+      EXPECT_LE(each, 4 * 19);  // in four microbatches
+      rows += each;
+    }
+    EXPECT_GT(load->dropped, 0);
+    EXPECT_EQ(rows + load->dropped, 4 * 42 * 2);
+  }
+  run.begin_step(1);
+  EXPECT_EQ(run.stage(0).expert_loads()[0]->dropped, 0);
+}
+
 TEST_F(ModelStageTest, any_number_of_threads_gives_the_same_bits) {
-  for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(job()), in_bfloat16(with_experts(job()))}) {
     SequentialRun one(spec, cut(spec.model, {4, 3}), 1);
     one.run_step(0);
     for (const int threads : {2, 3}) {
@@ -351,7 +395,8 @@ TEST_F(ModelStageTest, a_forward_that_comes_twice_in_a_step_is_an_error) {
 
 TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
   // Memory budgets are decided by the formulas of plan/cost before anything is allocated.
-  for (const plan::JobSpec& spec : {job(), in_bfloat16(job())}) {
+  for (const plan::JobSpec& spec :
+       {job(), in_bfloat16(job()), with_experts(job()), in_bfloat16(with_capacity(with_experts(job())))}) {
     for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
       for (const std::vector<plan::Item>& items : cut(spec.model, counts)) {
         for (const plan::BackwardForm form : {plan::BackwardForm::Fused, plan::BackwardForm::Split}) {
@@ -373,7 +418,7 @@ TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
 TEST_F(ModelStageTest, older_weight_versions_take_the_predicted_bytes) {
   kernels::ComputeThreads threads(1);
   const auto operators = kernels::make_cpu_operators(threads);
-  for (const plan::JobSpec& spec : {job(), in_bfloat16(with_qk_norm(job()))}) {
+  for (const plan::JobSpec& spec : {job(), in_bfloat16(with_qk_norm(job())), with_experts(job())}) {
     for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
       const auto program = plan::lower(
           plan::generate({.name = schedule, .ranks = 3, .microbatches = 2, .updates = 5}).value());
@@ -478,6 +523,8 @@ TEST_F(ModelStageTest, a_backward_in_halves_gives_the_bits_of_the_whole_one) {
       with_qk_norm(job()),
       with_dropout(job()),
       with_documents(job()),
+      with_experts(with_norms_across_heads(job())),
+      with_capacity(with_experts(with_dropout(with_uneven_microbatches(job())))),
       with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job())))))};
   for (size_t i = 0, plain = jobs.size(); i < plain; ++i) jobs.push_back(in_bfloat16(jobs[i]));
   for (size_t i = 0; i < jobs.size(); ++i) {

@@ -64,6 +64,10 @@ class ParameterStore {
   std::span<Parameter> redirected() { return parameters_; }
   // By full name; the name must be one of this rank's.
   const Parameter& at(const std::string& name) const;
+  // Of a block, by the part that follows its prefix: "self_attn.q_proj".
+  const Parameter& of_layer(LayerIndex layer, const std::string& part) const {
+    return at(fmt::format("model.layers.{}.{}.weight", layer.value, part));
+  }
   // The matrix of a tied head with the head's accumulator; null where the rank has none. Its spec is that of
   // the embedding.
   const Parameter* tied_head() const { return tied_head_ ? &*tied_head_ : nullptr; }

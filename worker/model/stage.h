@@ -14,6 +14,8 @@
 
 namespace penstock::worker {
 
+struct ExpertLoad;
+
 struct StageCall {
   StepIndex step;
   MicrobatchIndex microbatch;
@@ -45,6 +47,8 @@ class Stage {
   virtual double loss_sum() const = 0;
   // Tokens of the whole step that have a target, once its first forward has run; 0 on a stage without the loss.
   virtual int64_t loss_targets() const { return 0; }
+  // How the experts of its blocks were used in the step so far, block after block.
+  virtual std::vector<const ExpertLoad*> expert_loads() const { return {}; }
 };
 
 }  // namespace penstock::worker

@@ -40,8 +40,20 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
   if (model.qk_norm) {
     want(workspace.query, {tokens, query_width}, type);
     want(workspace.key, {tokens, key_value_width}, type);
-    want(workspace.query_inverse_rms, {tokens * model.num_attention_heads}, kernels::DataType::Float32);
-    want(workspace.key_inverse_rms, {tokens * model.num_key_value_heads}, kernels::DataType::Float32);
+    const bool across = model.qk_norm_across_heads;
+    const int64_t query_norms = across ? 1 : model.num_attention_heads;
+    const int64_t key_norms = across ? 1 : model.num_key_value_heads;
+    want(workspace.query_inverse_rms, {tokens * query_norms}, kernels::DataType::Float32);
+    want(workspace.key_inverse_rms, {tokens * key_norms}, kernels::DataType::Float32);
+  }
+  if (model.moe.num_experts > 0) {
+    const int64_t rows = job.expert_rows();
+    want(workspace.expert_rows, {rows, model.hidden_size}, type);
+    want(workspace.expert_payload_gradient, {rows, model.hidden_size}, type);
+    want(workspace.expert_weighted, {rows, model.moe.moe_intermediate_size}, type);
+    want(workspace.expert_row_weight, {rows}, kernels::DataType::Float32);
+    want(workspace.expert_row_gradient, {rows}, kernels::DataType::Float32);
+    want(workspace.choice_gradient, {tokens, model.moe.num_experts_per_tok}, kernels::DataType::Float32);
   }
   if (job.data.end_of_document >= 0) {
     want(workspace.document_starts, {tokens}, kernels::DataType::Int32);

@@ -32,13 +32,20 @@ class Workspace {
   kernels::TensorView activated_gradient;  // [T, I]
   kernels::TensorView attended_gradient;   // [T, Hq * D]
   kernels::TensorView targets;             // [T]      i32
+  // With experts: R rows of them, K choices of a token, Ie their intermediate.
+  kernels::TensorView expert_rows;              // [R, H]   outputs; gradients of outputs
+  kernels::TensorView expert_payload_gradient;  // [R, H]
+  kernels::TensorView expert_weighted;          // [R, Ie]
+  kernels::TensorView expert_row_weight;        // [R]      f32
+  kernels::TensorView expert_row_gradient;      // [R]      f32
+  kernels::TensorView choice_gradient;          // [T, K]   f32
   // With dropout.
   kernels::TensorView branch_gradient[2];  // [T, H]   of what MLP and attention add to the residual
   // With qk_norm: normed and rotated.
   kernels::TensorView query;              // [T, Hq * D]
   kernels::TensorView key;                // [T, Hkv * D]
-  kernels::TensorView query_inverse_rms;  // [T * Hq]  f32
-  kernels::TensorView key_inverse_rms;    // [T * Hkv] f32
+  kernels::TensorView query_inverse_rms;  // [T * Hq]  f32, one a token across heads
+  kernels::TensorView key_inverse_rms;    // [T * Hkv] f32, the same
   // Where attention stays inside documents.
   kernels::TensorView document_starts;  // [T] i32
 

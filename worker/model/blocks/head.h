@@ -36,7 +36,7 @@ class HeadItem final : public ModelItem {
   }
   void weight_gradient(const ItemCall&) override {}
 
-  void begin_step();
+  void begin_step() override;
   const StepLoss& loss() const { return loss_; }
   // Of the step, once a forward of it has run; 0 before.
   int64_t targets() const { return targets_; }

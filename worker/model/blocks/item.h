@@ -32,9 +32,16 @@ struct ItemCall {
   kernels::TensorView document_starts{};  // [T] i32 where attention stays inside documents; else empty
 };
 
+struct ExpertLoad;
+
 class ModelItem {
  public:
   virtual ~ModelItem() = default;
+
+  // Forgets what it has counted of the step before.
+  virtual void begin_step() {}
+  // How its experts were used in the step so far; null where it has none.
+  virtual const ExpertLoad* expert_load() const { return nullptr; }
 
   // Where the item keeps the residual that comes in. Empty for the embedding.
   virtual kernels::TensorView saved_residual(void* slot) const = 0;

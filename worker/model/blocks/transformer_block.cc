@@ -4,6 +4,8 @@
 #include <string>
 
 #include "worker/model/activation_type.h"
+#include "worker/model/blocks/experts.h"
+#include "worker/model/blocks/mlp.h"
 
 namespace penstock::worker {
 
@@ -25,35 +27,45 @@ TransformerBlock::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form
   log_sum_exp = layout.place(DataType::Float32, {tokens * model.num_attention_heads});
   h = layout.place(type, {tokens, model.hidden_size});
   inverse_rms_2 = layout.place(DataType::Float32, {tokens});
-  gate_up = layout.place(type, {tokens, 2 * model.intermediate_size});
   if (form == plan::BackwardForm::Fused) return;
-  activated = layout.place(type, {tokens, model.intermediate_size});
   feed_forward_gradient = layout.place(type, {tokens, model.hidden_size});
   attention_gradient = layout.place(type, {tokens, model.hidden_size});
 }
 
 namespace {
 
-const Parameter& parameter_of(LayerIndex layer, const ParameterStore& parameters, const std::string& part) {
-  return parameters.at(fmt::format("model.layers.{}.{}.weight", layer.value, part));
+std::unique_ptr<FeedForward> make_feed_forward(const plan::JobSpec& job, LayerIndex layer,
+                                               const ParameterStore& parameters, plan::BackwardForm form,
+                                               Layout& layout) {
+  if (job.model.has_experts(layer)) {
+    return std::make_unique<Experts>(job, layer, parameters, Experts::Saved(job, form, layout));
+  }
+  return std::make_unique<Mlp>(job, layer, parameters, Mlp::Saved(job, form, layout));
 }
 
 }  // namespace
 
+void TransformerBlock::place(const plan::JobSpec& job, LayerIndex layer, plan::BackwardForm form,
+                             Layout& layout) {
+  Saved(job, form, layout);
+  if (job.model.has_experts(layer)) {
+    Experts::Saved(job, form, layout);
+  } else {
+    Mlp::Saved(job, form, layout);
+  }
+}
+
 TransformerBlock::Weights::Weights(const plan::ModelSpec& model, LayerIndex layer,
                                    const ParameterStore& parameters)
-    : attention_norm(parameter_of(layer, parameters, "input_layernorm")),
-      query(parameter_of(layer, parameters, "self_attn.q_proj")),
-      key(parameter_of(layer, parameters, "self_attn.k_proj")),
-      value(parameter_of(layer, parameters, "self_attn.v_proj")),
-      attention_output(parameter_of(layer, parameters, "self_attn.o_proj")),
-      feed_forward_norm(parameter_of(layer, parameters, "post_attention_layernorm")),
-      gate(parameter_of(layer, parameters, "mlp.gate_proj")),
-      up(parameter_of(layer, parameters, "mlp.up_proj")),
-      down(parameter_of(layer, parameters, "mlp.down_proj")) {
+    : attention_norm(parameters.of_layer(layer, "input_layernorm")),
+      query(parameters.of_layer(layer, "self_attn.q_proj")),
+      key(parameters.of_layer(layer, "self_attn.k_proj")),
+      value(parameters.of_layer(layer, "self_attn.v_proj")),
+      attention_output(parameters.of_layer(layer, "self_attn.o_proj")),
+      feed_forward_norm(parameters.of_layer(layer, "post_attention_layernorm")) {
   if (!model.qk_norm) return;
-  query_norm = &parameter_of(layer, parameters, "self_attn.q_norm");
-  key_norm = &parameter_of(layer, parameters, "self_attn.k_norm");
+  query_norm = &parameters.of_layer(layer, "self_attn.q_norm");
+  key_norm = &parameters.of_layer(layer, "self_attn.k_norm");
 }
 
 TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
@@ -68,7 +80,8 @@ TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
              .key_value_heads = job.model.num_key_value_heads,
              .head_size = job.model.head_size()},
       saved_(job, form, layout),
-      weights_(job.model, layer, parameters) {}
+      weights_(job.model, layer, parameters),
+      feed_forward_(make_feed_forward(job, layer, parameters, form, layout)) {}
 
 Status TransformerBlock::forward(const ItemCall& call, TensorView output) {
   attention_forward(call);
@@ -89,45 +102,36 @@ void TransformerBlock::attention_forward(const ItemCall& call) {
   const Heads heads = attention_inputs(call);
   ops.attention(shape_, heads.query, heads.key, heads.value, attended, saved_.log_sum_exp.in(call.slot),
                 call.document_starts);
-  add_branch(call, Branch::Attention, {attended, weights_.attention_output, x, saved_.h.in(call.slot)});
+  const TensorView h = saved_.h.in(call.slot);
+  ops.linear(attended, weights_.attention_output.packed.weight, h, added_at_once(x));
+  add_dropped(call, Branch::Attention, x, h);
 }
 
 void TransformerBlock::feed_forward_forward(const ItemCall& call, TensorView output) {
-  Operators& ops = call.operators;
   const TensorView h = saved_.h.in(call.slot);
   const TensorView normed = call.workspace.normed;
-  const TensorView activated = call.workspace.activated;
-
-  ops.rms_norm(h, weights_.feed_forward_norm.value, model_.rms_norm_eps, normed,
-               saved_.inverse_rms_2.in(call.slot));
-  const TensorView gate_up = saved_.gate_up.in(call.slot);
-  ops.linear(normed, weights_.gate.packed.weight, gate_up);
-  ops.swiglu(gate_of(gate_up), up_of(gate_up), activated);
-  add_branch(call, Branch::FeedForward, {activated, weights_.down, h, output});
+  call.operators.rms_norm(h, weights_.feed_forward_norm.value, model_.rms_norm_eps, normed,
+                          saved_.inverse_rms_2.in(call.slot));
+  feed_forward_->forward(call, normed, added_at_once(h), output);
+  add_dropped(call, Branch::FeedForward, h, output);
 }
 
-// output = residual + drop(x weight^T). Without dropout in one product, rounded once.
-void TransformerBlock::add_branch(const ItemCall& call, Branch branch, const BranchEnd& end) const {
-  Operators& ops = call.operators;
-  if (model_.hidden_dropout == 0) {
-    return ops.linear(end.x, end.weight.packed.weight, end.output, end.residual);
-  }
-  ops.linear(end.x, end.weight.packed.weight, end.output);
-  ops.dropout(end.output, model_.hidden_dropout, mask_key(call, branch), end.output);
-  ops.add(end.residual, end.output, end.output);
+// output = residual + drop(branch). Without dropout the branch's last operation adds the residual and rounds once.
+TensorView TransformerBlock::added_at_once(TensorView residual) const {
+  return drops() ? TensorView() : residual;
+}
+void TransformerBlock::add_dropped(const ItemCall& call, Branch branch, TensorView residual,
+                                   TensorView output) const {
+  if (!drops()) return;
+  call.operators.dropout(output, model_.hidden_dropout, mask_key(call, branch), output);
+  call.operators.add(residual, output, output);
 }
 
-// Query, key and value are the columns of one matrix, one after another; gate and up those of another.
+// Query, key and value are the columns of one matrix, one after another.
 TransformerBlock::Heads TransformerBlock::heads_of(TensorView projected) const {
   const int64_t query = shape_.query_heads * shape_.head_size;
   const int64_t key = shape_.key_value_heads * shape_.head_size;
   return {projected.columns(0, query), projected.columns(query, key), projected.columns(query + key, key)};
-}
-TensorView TransformerBlock::gate_of(TensorView gate_up) const {
-  return gate_up.columns(0, model_.intermediate_size);
-}
-TensorView TransformerBlock::up_of(TensorView gate_up) const {
-  return gate_up.columns(model_.intermediate_size, model_.intermediate_size);
 }
 
 void TransformerBlock::rotate(const ItemCall& call, const Heads& heads) const {
@@ -184,8 +188,8 @@ TensorView TransformerBlock::residual_gradient(const ItemCall& call, const Left&
 
 void TransformerBlock::backward(const ItemCall& call, TensorView output_gradient, TensorView input_gradient) {
   const Workspace& space = call.workspace;
-  Left left{space.activated, output_gradient, space.residual_gradient};
-  if (drops()) left = {space.activated, space.branch_gradient[0], space.branch_gradient[1]};
+  Left left{output_gradient, space.residual_gradient};
+  if (drops()) left = {space.branch_gradient[0], space.branch_gradient[1]};
   feed_forward_input_gradient(call, output_gradient, left);
   attention_input_gradient(call, left, input_gradient);
   add_weight_gradients(call, left);
@@ -197,8 +201,7 @@ TensorView TransformerBlock::saved_output_gradient(void* slot) const {
 }
 
 TransformerBlock::Left TransformerBlock::left_in_slot(void* slot) const {
-  return {saved_.activated.in(slot), saved_.feed_forward_gradient.in(slot),
-          saved_.attention_gradient.in(slot)};
+  return {saved_.feed_forward_gradient.in(slot), saved_.attention_gradient.in(slot)};
 }
 
 void TransformerBlock::input_gradient(const ItemCall& call, TensorView output_gradient,
@@ -218,14 +221,9 @@ void TransformerBlock::feed_forward_input_gradient(const ItemCall& call, TensorV
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
   const TensorView h = saved_.h.in(call.slot);
-  const TensorView gate_up = saved_.gate_up.in(call.slot);
 
   drop_gradient(call, Branch::FeedForward, output_gradient, left.feed_forward_gradient);
-  ops.linear_input_gradient(left.feed_forward_gradient, weights_.down.packed.weight,
-                            space.activated_gradient);
-  ops.swiglu_backward(gate_of(gate_up), up_of(gate_up), space.activated_gradient, gate_of(gate_up),
-                      up_of(gate_up), left.activated);
-  ops.linear_input_gradient(gate_up, weights_.gate.packed.weight, space.normed_gradient);
+  feed_forward_->input_gradient(call, left.feed_forward_gradient, space.normed_gradient);
   ops.rms_norm_backward(h, weights_.feed_forward_norm.value, saved_.inverse_rms_2.in(call.slot),
                         space.normed_gradient, residual_gradient(call, left),
                         weights_.feed_forward_norm.gradient, output_gradient, h);
@@ -256,9 +254,7 @@ void TransformerBlock::attention_input_gradient(const ItemCall& call, const Left
 // Of all matrices, each from what its product read and the gradient of what that made.
 void TransformerBlock::add_weight_gradients(const ItemCall& call, const Left& left) const {
   Operators& ops = call.operators;
-  ops.linear_weight_gradient(left.feed_forward_gradient, left.activated, {&weights_.down.gradient, 1});
-  ops.linear_weight_gradient(saved_.gate_up.in(call.slot), saved_.h.in(call.slot),
-                             std::array{weights_.gate.gradient, weights_.up.gradient});
+  feed_forward_->weight_gradient(call, left.feed_forward_gradient, saved_.h.in(call.slot));
   ops.linear_weight_gradient(left.attention_gradient, saved_.attended.in(call.slot),
                              {&weights_.attention_output.gradient, 1});
   ops.linear_weight_gradient(

@@ -1,4 +1,4 @@
-// Reads tests/fixtures/llama: the numbers that PyTorch found for a tiny Llama and a tiny Qwen3. Tests only:
+// Reads tests/fixtures/llama: the numbers that PyTorch found for a tiny Llama, a tiny Qwen3 and a tiny Qwen3-MoE. Tests only:
 // errors stop the process.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace penstock::worker {
 
 class LlamaFixture {
  public:
-  // `name`: "llama" or "qwen3".
+  // `name`: "llama", "qwen3" or "moe".
   explicit LlamaFixture(const std::string& folder, const std::string& name = "llama") : folder_(folder) {
     std::ifstream index(fmt::format("{}/{}.txt", folder, name));
     std::string key;
@@ -63,6 +63,15 @@ class LlamaFixture {
       job.model.head_dim = count("head_dim");
       job.model.qk_norm = count("qk_norm") == 1;
       job.model.tie_word_embeddings = count("tie_word_embeddings") == 1;
+    }
+    if (numbers_.contains("num_experts")) {
+      job.model.moe = {.num_experts = count("num_experts"),
+                       .num_experts_per_tok = count("num_experts_per_tok"),
+                       .moe_intermediate_size = count("moe_intermediate_size"),
+                       .layers = {count("expert_layer")},
+                       .norm_topk_prob = true,
+                       .router_aux_loss_coef = number("router_aux_loss_coef"),
+                       .router_z_loss_coef = number("router_z_loss_coef")};
     }
     job.data.sources = {folder_ + "/text.bin"};
     job.data.format = "text";

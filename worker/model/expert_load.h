@@ -1,0 +1,28 @@
+// How the experts of one block were used in a step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace penstock::worker {
+
+struct ExpertLoad {
+  LayerIndex layer;
+  std::vector<int64_t> rows;  // of each expert
+  int64_t dropped = 0;        // choices that found their expert full
+  // Sums of the router's losses (kernels/ops/router/contract.h) over the sequences and tokens that count.
+  double balance = 0;
+  double z = 0;
+  int64_t sequences = 0;
+  int64_t tokens = 0;
+
+  void clear();
+};
+
+// "layer 3: 512 rows an expert, 420 (expert 5) to 610 (expert 0); 3 choices dropped; balance loss 1.04, z-loss 2.1"
+std::string described(const ExpertLoad& load);
+
+}  // namespace penstock::worker
