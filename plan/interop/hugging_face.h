@@ -4,9 +4,8 @@
 // Architectures: LlamaForCausalLM; Qwen3ForCausalLM, which is the same with qk_norm; with experts Qwen3MoeForCausalLM
 // (qk_norm, in any blocks), OlmoeForCausalLM (qk_norm_across_heads, in all blocks) and MixtralForCausalLM (no qk_norm,
 // in all blocks, weights that sum to one). A model that is none of them is written as PenstockForCausalLM, which we read
-// again and transformers refuses by its name. What our blocks do not
-// compute (biases, other activations, scaled or partial rotary embeddings, sliding windows, quantised weights, ...)
-// is refused by key, never ignored; a key that we do not know is refused unless it is null or false.
+// again and transformers refuses by its name. What our blocks do not compute (biases, other activations, scaled or
+// partial rotary embeddings, sliding windows, quantised weights, ...) is refused by key, never ignored; a key that we do not know is refused unless it is null or false.
 #pragma once
 
 #include <string>

@@ -5,9 +5,10 @@
 // worker on arrival, so one set of rules and messages holds everywhere. Pure: opens no file.
 //
 // Bounds, so that no product of fields overflows int64 and nothing that follows allocates without bound:
-//   vocab_size 2^22, hidden_size 2^17, head_dim 2^13, intermediate_size 2^19, num_hidden_layers 4,096, num_attention_heads
-//   4,096, num_experts 1,024 and 24,576 over all layers, num_experts_per_tok 64, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7, pipeline
-//   4,096, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
+//   vocab_size 2^22, hidden_size 2^17, head_dim 2^13, intermediate_size and moe_intermediate_size 2^19,
+//   num_hidden_layers 4,096, num_attention_heads 4,096, num_experts 1,024 and 24,576 over all layers,
+//   num_experts_per_tok 64, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7,
+//   pipeline 4,096, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
 //   microbatches per step 65,536, stages_per_rank x microbatches 2^17, stages x microbatches 2^23, parameters
 //   2^42, activations of one step (all microbatches held) 2^60 bytes.
 #pragma once

@@ -1,5 +1,5 @@
-// The parameters of a model: names and shapes as Hugging Face Llama, with experts as OLMoE and Qwen3-MoE, in model order. The order is part of the
-// numerics contract (gradient norm, weights digest), the names key the initialisation.
+// The parameters of a model: names and shapes as Hugging Face Llama, with experts as OLMoE and Qwen3-MoE, in model
+// order. The order is part of the numerics contract (gradient norm, weights digest), the names key the initialisation.
 #pragma once
 
 #include <string>
@@ -11,21 +11,21 @@
 namespace penstock::plan {
 
 struct ParameterSpec {
-  std::string name;         // "model.layers.3.self_attn.q_proj.weight"
-  std::string stored_name{};  // in a Hugging Face folder of the model: the same, but for the experts of Mixtral
+  std::string name;                 // "model.layers.3.self_attn.q_proj.weight"
+  std::string stored_name{};        // in a Hugging Face folder: the same, but for the experts of a Mixtral
   std::vector<int64_t> shape;       // [out, in] for matrices, [n] for norms
   Item item;                        // the item that owns it
   int32_t index = -1;               // place in model order
   bool initialised_to_one = false;  // norms; the others are normal(0, initializer_range)
-  bool packed =
-      false;  // matrix products read a packed copy; lookups, norms and routers read the parameter itself
+  bool packed = false;              // products read a packed copy; else it is read as it is
 
   int64_t elements() const;
 };
 
 // In the order in which a forward pass meets them: embedding; per block the norm before attention, q, k, v,
 // o, with qk_norm the norms of q's and k's heads, the norm before the MLP, gate, up, down or, in a block with experts,
-// the router and then gate, up, down of each expert; final norm, LM head. With tie_word_embeddings there is no LM head: the head uses the embedding's matrix, which counts once.
+// the router and then gate, up, down of each expert; final norm, LM head. With tie_word_embeddings there is no LM head:
+// the head uses the embedding's matrix, which counts once.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& model);
 // Those of the given items, in model order, with their places in the whole model.
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items);
