@@ -39,7 +39,7 @@ penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
 penstock_room(worker/transport/shared_memory USES base kernels/device worker/transport)
 penstock_room(worker/buffers USES base kernels/device)
 penstock_room(worker/data USES base base/token_files plan/spec LIBRARIES penstock_xxhash)
-penstock_room(worker/model USES base plan/spec kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
+penstock_room(worker/model USES base plan/spec plan/schedule kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
 penstock_room(worker/checkpoint USES base base/safetensors plan/spec proto/codec kernels/tensor worker/model

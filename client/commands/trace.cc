@@ -1,7 +1,10 @@
+#include <nlohmann/json.hpp>
+
 #include "base/atomic_file.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow.h"
 #include "client/commands/terminal.h"
+#include "client/present/job_words.h"
 #include "client/present/step_trace.h"
 #include "plan/measurement/compare.h"
 #include "plan/spec/job_spec.h"

@@ -150,7 +150,7 @@ TEST(ParseJobSpec, traced_steps_are_every_hundredth_unless_the_job_says_otherwis
   EXPECT_EQ(parse_job_spec(with("rebalance: off", "rebalance: off\ntrace: {every: 7}"))->trace.every, 7);
   EXPECT_EQ(parse_job_spec(with("rebalance: off", "rebalance: off\ntrace: {every: 0}"))->trace.every, 0);
   EXPECT_EQ(refusal(with("rebalance: off", "rebalance: off\ntrace: {every: -1}")),
-            "line 40: trace.every: expected a whole number from 0 to 10000000, found -1");
+            "line 41: trace.every: expected a whole number from 0 to 10000000, found -1");
 }
 
 TEST(ParseJobSpec, experts_are_read_with_their_defaults) {
@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 10: model.rope_teta: expected a key of model (from, vocab_size, "
                 "hidden_size and 14 more), found an unknown key; did you mean rope_theta?"},
         Refusal{"device: {kind: cpu, threads: 1}", "devise: {kind: cpu, threads: 1}",
-                "line 37: devise: expected a section or key of the job file (name, model, data and 10 more), "
+                "line 37: devise: expected a section or key of the job file (name, model, data and 11 more), "
                 "found an unknown key; did you mean device?"},
         Refusal{"threads: 1", "q: 1",
                 "line 37: device.q: expected a key of device (kind, threads, costs and 2 more), found an "
