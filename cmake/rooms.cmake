@@ -42,15 +42,15 @@ penstock_room(worker/data USES base base/token_files plan/spec LIBRARIES penstoc
 penstock_room(worker/model USES base plan/spec plan/schedule kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
   TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
-penstock_room(worker/checkpoint USES base base/safetensors plan/spec proto/codec kernels/tensor worker/model
-  TEST_USES kernels/device kernels/ops worker/data)
+penstock_room(worker/checkpoint USES base base/checkpoint base/safetensors plan/spec proto/codec kernels/device
+  kernels/tensor worker/model TEST_USES kernels/ops worker/data)
 penstock_room(worker/telemetry USES base plan/spec plan/schedule proto/codec)
 # What stands in the place of a device that computes; executor puts it under the same session.
 penstock_room(worker/emulation USES base plan/spec plan/schedule worker/transport worker/model)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/transport/shared_memory worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
-  worker/telemetry worker/emulation TEST_USES plan/simulation)
+  worker/telemetry worker/emulation TEST_USES plan/simulation base/checkpoint)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
 penstock_program(penstock-worker worker/main USES base base/metrics plan/spec proto/codec worker/agent worker/executor
@@ -60,7 +60,7 @@ penstock_program(penstock-worker worker/main USES base base/metrics plan/spec pr
 penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verification plan/cost proto/codec)
 penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQLite3)
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
-penstock_room(coordinator/weights USES base base/safetensors plan/spec plan/interop proto/codec)
+penstock_room(coordinator/weights USES base base/checkpoint base/digest base/safetensors plan/spec plan/interop proto/codec)
 penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry coordinator/weights
   proto/codec TEST_USES base/safetensors plan/spec)
 penstock_room(coordinator/rpc USES base base/metrics proto proto/codec coordinator/core coordinator/controller
@@ -73,7 +73,7 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 penstock_room(client/present USES base plan/schedule plan/simulation plan/measurement plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
-penstock_room(client/commands USES base base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
+penstock_room(client/commands USES base base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
   plan/partition plan/calibration plan/diagnosis plan/measurement plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
@@ -96,6 +96,8 @@ penstock_room(tests/speed USES base plan/schedule plan/verification plan/simulat
 penstock_room(tests/perf/job USES base plan/spec plan/schedule proto/codec)
 penstock_program(penstock-perf-pipeline tests/perf/pipeline USES base plan/schedule plan/simulation proto/codec
   plan/spec worker/transport worker/transport/gloo worker/transport/shared_memory worker/executor tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
+penstock_program(penstock-perf-checkpoint tests/perf/checkpoint USES base proto/codec worker/transport worker/executor
+  tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-schedule tests/perf/schedule USES base plan/schedule plan/verification plan/simulation
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-step tests/perf/step USES base proto/codec kernels/device kernels/tensor worker/transport

@@ -78,9 +78,12 @@ StatusOr<NewestCheckpoint> newest_checkpoint(const std::string& directory, int64
 }
 
 StatusOr<std::string> commit_draft(const std::string& directory, const std::string& draft,
-                                   const CheckpointManifest& manifest) {
+                                   const CheckpointManifest& manifest,
+                                   std::span<const ExpectedTensor> expected) {
   const std::string path = directory + "/" + draft;
   PENSTOCK_RETURN_IF_ERROR(write_atomically(path + "/" + kManifestFile, format_manifest(manifest)));
+  PENSTOCK_ASSIGN_OR_RETURN(const Checkpoint written, Checkpoint::open(path));
+  PENSTOCK_RETURN_IF_ERROR(written.check(expected));
   const std::string name = checkpoint_name(manifest.step);
   const std::string target = directory + "/" + name;
   std::error_code failure;

@@ -29,15 +29,15 @@ struct NewestCheckpoint {
 StatusOr<NewestCheckpoint> newest_checkpoint(const std::string& directory, int64_t latest_step,
                                              std::span<const ExpectedTensor> expected);
 
-// Makes a draft, a folder in `directory`, a checkpoint: writes the manifest, last, and renames it. One of the same step
-// is replaced.
+// Makes a draft, a folder in `directory`, a checkpoint: writes the manifest, opens it as every reader will, holds it
+// against what it must hold, and renames it, last. One of the same step is replaced. Its path.
 StatusOr<std::string> commit_draft(const std::string& directory, const std::string& draft,
-                                   const CheckpointManifest& manifest);
+                                   const CheckpointManifest& manifest,
+                                   std::span<const ExpectedTensor> expected);
 
-// Removes all but the newest `keep`, and the drafts that `prefix` begins.
+// Removes all but the newest `keep`.
 Status remove_older(const std::string& directory, int64_t keep);
+// Removes what `prefix` begins.
 Status remove_drafts(const std::string& directory, const std::string& prefix);
-
-constexpr const char* kDraftPrefix = ".partial-";
 
 }  // namespace penstock

@@ -66,14 +66,16 @@ TEST(CheckpointDirectory, one_of_the_same_step_is_replaced) {
   EXPECT_TRUE(testing::load_sample(path).ok());
 }
 
-TEST(CheckpointDirectory, drafts_of_an_attempt_are_removed_and_no_others) {
+TEST(CheckpointDirectory, drafts_of_a_job_are_removed_and_no_others) {
   const TemporaryFolder folder("penstock_directory_drafts");
   write_sample(folder.path(), 10);
-  folder.write(".partial-2-step-000000020/x", "");
-  folder.write(".partial-12-step-000000020/x", "");
-  ASSERT_TRUE(remove_drafts(folder.path(), ".partial-2-").ok());
-  EXPECT_FALSE(std::filesystem::exists(folder.path(".partial-2-step-000000020")));
-  EXPECT_TRUE(std::filesystem::exists(folder.path(".partial-12-step-000000020")));
+  folder.write(draft_name("run", 1, 20) + "/x", "");
+  folder.write(draft_name("run", 2, 20) + "/x", "");
+  folder.write(draft_name("run-2", 1, 20) + "/x", "");
+  ASSERT_TRUE(remove_drafts(folder.path(), draft_prefix("run")).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.path(draft_name("run", 1, 20))));
+  EXPECT_FALSE(std::filesystem::exists(folder.path(draft_name("run", 2, 20))));
+  EXPECT_TRUE(std::filesystem::exists(folder.path(draft_name("run-2", 1, 20))));
   EXPECT_EQ(steps_in(folder.path()), std::vector<int64_t>{10});
 }
 

@@ -298,6 +298,18 @@ int64_t step_of_checkpoint(std::string_view name) {
   return checkpoint_name(step) == name ? step : -1;
 }
 
+std::string draft_prefix(const std::string& job) {
+  return fmt::format("{}{}.", kDraftPrefix, job);  // no job's name has a dot
+}
+
+std::string draft_name(const std::string& job, int64_t attempt, int64_t step) {
+  return fmt::format("{}{}-{}", draft_prefix(job), attempt, checkpoint_name(step));
+}
+
+std::string part_name(int64_t rank, int64_t ranks) {
+  return fmt::format("part-{:05}-of-{:05}.json", rank, ranks);
+}
+
 std::string first_moment_name(const std::string& parameter) {
   return "exp_avg." + parameter;
 }

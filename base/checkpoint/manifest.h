@@ -30,6 +30,7 @@ namespace penstock {
 
 constexpr const char* kManifestFile = "manifest.json";
 constexpr int kManifestVersion = 1;
+constexpr const char* kDraftPrefix = ".partial-";
 
 struct CheckpointTensor {
   std::string name;
@@ -80,6 +81,11 @@ StatusOr<CheckpointManifest> parse_manifest(std::string_view text);
 // "step-000000050", and back; -1: no name of a checkpoint.
 std::string checkpoint_name(int64_t step);
 int64_t step_of_checkpoint(std::string_view name);
+
+// While it is being written, by one attempt of a job: its folder, and in it the part of each rank.
+std::string draft_name(const std::string& job, int64_t attempt, int64_t step);
+std::string draft_prefix(const std::string& job);  // of all drafts of the job
+std::string part_name(int64_t rank, int64_t ranks);
 
 std::string first_moment_name(const std::string& parameter);   // "exp_avg.NAME"
 std::string second_moment_name(const std::string& parameter);  // "exp_avg_sq.NAME"

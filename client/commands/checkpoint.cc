@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/checkpoint/directory.h"
 #include "base/text.h"
 #include "client/commands/byte_progress.h"
 #include "client/commands/checkpoint_source.h"
@@ -52,6 +55,20 @@ StatusOr<std::string> digest_of(const ModelFolder& folder) {
   return plan::weights_digest(folder.model, digests);
 }
 
+// Of a folder that is a checkpoint: optimizer state and all, each byte as it was written. The step, or -1: it is none.
+StatusOr<int64_t> verify_checkpoint(const ModelFolder& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder.path + "/" + kManifestFile, ignored)) return int64_t{-1};
+  PENSTOCK_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder.path));
+  std::vector<ExpectedTensor> weights;
+  for (const plan::ParameterSpec& parameter : folder.parameters)
+    weights.push_back({parameter.name, parameter.shape});
+  PENSTOCK_RETURN_IF_ERROR(checkpoint.check(checkpoint_tensors(weights)));
+  ByteProgress progress("verify checkpoint", checkpoint.data_bytes());
+  PENSTOCK_RETURN_IF_ERROR(checkpoint.verify([&](int64_t bytes) { progress.add(bytes); }));
+  return checkpoint.manifest().step;
+}
+
 // What is wrong with a folder is the answer of `verify`, and an error of the others.
 int report_invalid(const CheckpointOptions& options, const std::string& path, const Status& status) {
   if (options.output != "json") {
@@ -60,6 +77,15 @@ int report_invalid(const CheckpointOptions& options, const std::string& path, co
     print(compact(Json{{"directory", path}, {"valid", false}, {"reason", message(status)}}) + "\n");
   }
   return kExitFailed;
+}
+
+// Those that can be seen from this machine, oldest first.
+std::vector<ListedCheckpoint> checkpoints_here(const v1::Job& job) {
+  if (job.checkpoints_directory().empty()) return {};
+  StatusOr<std::vector<ListedCheckpoint>> found = list_checkpoints(job.checkpoints_directory());
+  if (!found.ok()) return {};
+  std::reverse(found->begin(), found->end());
+  return *std::move(found);
 }
 
 std::string model_section(const ModelFolder& folder) {
@@ -76,15 +102,20 @@ int checkpoint_verify(const CheckpointOptions& options) {
   if (!path.ok()) return report_error(path.status());
   const StatusOr<ModelFolder> folder = open_model_folder(*path);
   if (!folder.ok()) return report_invalid(options, *path, folder.status());
+  const StatusOr<int64_t> step = verify_checkpoint(*folder);
+  if (!step.ok()) return report_invalid(options, *path, step.status());
   const StatusOr<std::string> digest = digest_of(*folder);
   if (!digest.ok()) return report_invalid(options, *path, digest.status());
   if (options.output == "json") {
     Json json = folder_json(*folder);
     json["valid"] = true;
     json["weights_digest"] = *digest;
+    if (*step >= 0) json["step"] = *step;
     print(compact(json) + "\n");
   } else {
-    print(fmt::format("{}: valid; {}\nweights_digest {}\n", folder->path, folder_text(*folder), *digest));
+    const std::string what = *step < 0 ? "" : fmt::format("checkpoint of step {}, ", *step);
+    print(fmt::format("{}: valid; {}{}\nweights_digest {}\n", folder->path, what, folder_text(*folder),
+                      *digest));
   }
   return kExitSucceeded;
 }
@@ -112,18 +143,23 @@ int checkpoint_list(const CheckpointListOptions& options) {
   if (!jobs.ok()) return report_error(jobs.status());
   plan::Table table({{"JOB"}, {"STEP", plan::Table::Align::Right}, {"WEIGHTS DIGEST"}, {"DIRECTORY"}});
   Json list = Json::array();
+  const auto add = [&](const v1::Job& job, int64_t step, const std::string& digest,
+                       const std::string& directory) {
+    list.push_back(
+        {{"job", job.name()}, {"step", step}, {"weights_digest", digest}, {"directory", directory}});
+    table.add_row({job.name(), fmt::format("{}", step), digest, directory});
+  };
   for (const v1::Job& job : *jobs) {
-    if (job.weights_directory().empty()) continue;
-    list.push_back({{"job", job.name()},
-                    {"step", job.step()},
-                    {"weights_digest", job.weights_digest()},
-                    {"directory", job.weights_directory()}});
-    table.add_row({job.name(), fmt::format("{}", job.step()), job.weights_digest(), job.weights_directory()});
+    for (const ListedCheckpoint& one : checkpoints_here(job)) {
+      const StatusOr<Checkpoint> checkpoint = Checkpoint::open(one.path);
+      add(job, one.step, checkpoint.ok() ? checkpoint->manifest().weights_digest : "damaged", one.path);
+    }
+    if (!job.weights_directory().empty()) add(job, job.step(), job.weights_digest(), job.weights_directory());
   }
   if (options.output == "json") {
     print(compact(list) + "\n");
   } else if (list.empty()) {
-    say(fmt::format("no final weights at {}", (*coordinator)->address()));
+    say(fmt::format("no checkpoints and no final weights at {}", (*coordinator)->address()));
   } else {
     print(table.text(is_terminal(stdout) ? columns_of(stdout) : 0));
   }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/checkpoint/manifest.h"
 #include "client/commands/follow.h"
 #include "client/present/job_words.h"
 
@@ -15,8 +16,11 @@ StatusOr<std::string> checkpoint_folder(const std::string& source, const Connect
   const StatusOr<v1::Job> job = coordinator->job(source);
   if (!job.ok()) return with_context(job.status(), fmt::format("{}: no folder here", source));
   if (!job->weights_directory().empty()) return job->weights_directory();
-  return failed_precondition("job {} is {} and has no final weights: a job has them once it has succeeded",
-                             source, name_of(job->state()));
+  if (job->durable_step() > 0)
+    return job->checkpoints_directory() + "/" + checkpoint_name(job->durable_step());
+  return failed_precondition(
+      "job {} is {} and has no weights yet: it has them once it has succeeded, or written a checkpoint",
+      source, name_of(job->state()));
 }
 
 }  // namespace penstock::client

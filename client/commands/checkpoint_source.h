@@ -8,8 +8,8 @@
 
 namespace penstock::client {
 
-// A folder of that name, else the final weights of the job of that name, which the coordinator tells. NotFound: neither;
-// FailedPrecondition: the job has none, with its state.
+// A folder of that name, else the final weights of the job of that name, else its newest checkpoint, which the
+// coordinator tells. NotFound: neither; FailedPrecondition: the job has none, with its state.
 StatusOr<std::string> checkpoint_folder(const std::string& source, const ConnectionOptions& connection);
 
 }  // namespace penstock::client

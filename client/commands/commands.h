@@ -59,6 +59,14 @@ struct JobOptions {
 };
 int watch(const JobOptions& options);
 int cancel(const JobOptions& options);
+int pause(const JobOptions& options);
+
+struct ResumeOptions {
+  ConnectionOptions connection;
+  std::string name;
+  std::string file;  // to go on with; "": as it was
+};
+int resume(const ResumeOptions& options);
 
 struct LogsOptions {
   ConnectionOptions connection;

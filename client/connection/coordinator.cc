@@ -265,6 +265,27 @@ StatusOr<v1::JobState> Coordinator::cancel(const std::string& name) {
   return response.state();
 }
 
+StatusOr<v1::JobState> Coordinator::pause(const std::string& name) {
+  v1::PauseJobRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(name);
+  v1::PauseJobResponse response;
+  const CallEnd end = call(*stubs_->jobs, &v1::Jobs::Stub::Pause, request, response);
+  if (!end.ok()) return explained(end);
+  return response.state();
+}
+
+StatusOr<v1::JobState> Coordinator::resume(const std::string& name, const std::string& spec_yaml) {
+  v1::ResumeJobRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(name);
+  request.set_spec_yaml(spec_yaml);
+  v1::ResumeJobResponse response;
+  const CallEnd end = call(*stubs_->jobs, &v1::Jobs::Stub::Resume, request, response);
+  if (!end.ok()) return explained(end);
+  return response.state();
+}
+
 StatusOr<v1::Job> Coordinator::watch(const std::string& name, const std::function<void(const v1::Job&)>& see,
                                      const std::function<void(const Status&)>& away) {
   v1::WatchJobRequest request;

@@ -69,6 +69,9 @@ class Coordinator {
   StatusOr<v1::TraceResponse> trace(const std::string& name, std::optional<int64_t> step);
   StatusOr<std::vector<v1::Worker>> workers();
   StatusOr<v1::JobState> cancel(const std::string& name);
+  StatusOr<v1::JobState> pause(const std::string& name);
+  // `spec_yaml`: to go on with; "": as it was. Unavailable while its ranks are stopping.
+  StatusOr<v1::JobState> resume(const std::string& name, const std::string& spec_yaml);
 
   // Calls `see` with the job as it is and at every change until it has ended; returns the job as last seen.
   // Cancelled after stop(). `away` is told once a gap when the coordinator does not answer.

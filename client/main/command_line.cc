@@ -114,6 +114,15 @@ void declare_job(CLI::App& command, JobOptions& options) {
   add_connection(command, options.connection);
 }
 
+void declare_resume(CLI::App& command, ResumeOptions& options) {
+  command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
+  command
+      .add_option("--with", options.file,
+                  "Go on with this job file: another split, schedule or number of ranks")
+      ->type_name("FILE");
+  add_connection(command, options.connection);
+}
+
 void declare_logs(CLI::App& command, LogsOptions& options) {
   command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
   command.add_option("--rank", options.rank, "Only this rank")->check(CLI::Range(0, 65535));
@@ -331,8 +340,8 @@ void add_checkpoint(CLI::App& app, Result& result) {
 
 // Commands of the design that later pieces bring: known, so that they are refused by name.
 void add_later_commands(CLI::App& app, Result& result) {
-  for (const char* name : {"pause", "resume", "drain", "uncordon", "curves", "plan", "rebalance", "diagnose",
-                           "partition", "fit"}) {
+  for (const char* name :
+       {"drain", "uncordon", "curves", "plan", "rebalance", "diagnose", "partition", "fit"}) {
     CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
     command->allow_extras();
     command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });
@@ -378,6 +387,8 @@ int run_and_write(int argc, char** argv) {
   add_command<LogsOptions>(app, help_of_logs(), result, logs, declare_logs);
   add_command<TraceOptions>(app, help_of_trace(), result, trace, declare_trace);
   add_command<JobOptions>(app, help_of_cancel(), result, cancel, declare_job);
+  add_command<JobOptions>(app, help_of_pause(), result, pause, declare_job);
+  add_command<ResumeOptions>(app, help_of_resume(), result, resume, declare_resume);
   add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
   add_layout(app, result);

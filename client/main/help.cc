@@ -71,6 +71,20 @@ Help help_of_cancel() {
           "  penstock cancel quickstart\n"};
 }
 
+Help help_of_pause() {
+  return {"pause", "Drain a job to its next checkpoint and give its devices back",
+          "Examples:\n"
+          "  penstock pause quickstart\n"};
+}
+
+Help help_of_resume() {
+  return {
+      "resume", "Go on with a paused job, where its newest checkpoint ends",
+      "Examples:\n"
+      "  penstock resume quickstart\n"
+      "  penstock resume quickstart --with fewer_ranks.yaml   another split, schedule or number of ranks\n"};
+}
+
 Help help_of_schedule() {
   return {
       "schedule", "Draw a pipeline schedule and its figures; needs no coordinator",
@@ -129,9 +143,9 @@ Help help_of_layout_format() {
 }
 
 Help help_of_checkpoint() {
-  return {"checkpoint", "Weights as Hugging Face folders: those of finished jobs, and any other",
+  return {"checkpoint", "Checkpoints and weights of jobs, and any Hugging Face folder",
           "Examples:\n"
-          "  penstock checkpoint list                     finished jobs and where their weights are\n"
+          "  penstock checkpoint list                     of each job, and its final weights\n"
           "  penstock checkpoint export quickstart out    a folder that transformers loads\n"
           "  penstock checkpoint import some/llama        the job file's model section that starts from it\n"
           "  penstock checkpoint verify some/llama\n"};
@@ -139,7 +153,8 @@ Help help_of_checkpoint() {
 
 Help help_of_checkpoint_verify() {
   return {
-      "verify", "Prove that a folder holds the whole model, once, in finite numbers; prints its digest",
+      "verify",
+      "Prove that a folder holds the whole model, once, in finite numbers, and a checkpoint what was written",
       "Examples:\n"
       "  penstock checkpoint verify out               exits 0 valid, 1 invalid with file, tensor and offset\n"
       "  penstock checkpoint verify quickstart -o json\n"};
@@ -154,12 +169,12 @@ Help help_of_checkpoint_import() {
 Help help_of_checkpoint_export() {
   return {"export", "Write weights as a Hugging Face folder",
           "Examples:\n"
-          "  penstock checkpoint export quickstart out    the final weights of a job\n"
+          "  penstock checkpoint export quickstart out    its final weights, or its newest checkpoint\n"
           "  penstock checkpoint export out half --dtype bfloat16 --shard-bytes 1000000000\n"};
 }
 
 Help help_of_checkpoint_list() {
-  return {"list", "Jobs that have final weights, and where",
+  return {"list", "Checkpoints and final weights of all jobs, and where they are",
           "Examples:\n"
           "  penstock checkpoint list -o json\n"};
 }

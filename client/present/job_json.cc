@@ -87,6 +87,10 @@ Json job_json(const v1::Job& job) {
   json["loss"] = job.has_loss() ? number(job.loss()) : Json(nullptr);
   json["tokens_per_second"] = job.has_tokens_per_second() ? number(job.tokens_per_second()) : Json(nullptr);
   json["attempt"] = job.attempt();
+  if (!job.checkpoints_directory().empty()) {
+    json["durable_step"] = job.durable_step();
+    json["checkpoints_directory"] = job.checkpoints_directory();
+  }
   if (!job.validation().empty()) json["validation"] = validation_json(job);
   json["stages"] = Json::array();
   for (const v1::StageStatus& stage : job.stages()) json["stages"].push_back(stage_json(stage));

@@ -32,6 +32,12 @@ struct SubmitCall {
   std::function<bool()> is_abandoned{};
 };
 
+struct ResumeCall {
+  std::string name{};
+  std::string principal = "anonymous";
+  std::string spec_yaml{};  // "": as it was
+};
+
 struct JobWait {
   std::string name{};
   // Answers as soon as the job's version is greater, or when it has ended; 0 answers at once.
@@ -80,6 +86,14 @@ class Controller {
   // Answers with the job's state once the cancellation is durable; a job that has ended keeps its state: no error.
   virtual void cancel_job(std::string name, std::string principal,
                           std::function<void(StatusOr<JobState>)> done) = 0;
+
+  // Answers with the job's state once it is durable: Draining until its next checkpoint, or Paused. FailedPrecondition: it
+  // has ended, or would lose its steps.
+  virtual void pause_job(std::string name, std::string principal,
+                         std::function<void(StatusOr<JobState>)> done) = 0;
+  // Queues a paused job, with the file where there is one. FailedPrecondition: it is not paused; InvalidArgument: the file is
+  // wrong, or of another training; Unavailable: its ranks are still stopping.
+  virtual void resume_job(ResumeCall call, std::function<void(StatusOr<JobState>)> done) = 0;
 
   // Watching pulls: ask for what comes after the version (or cursor) that you have, write it, ask again. So a
   // slow reader skips versions instead of queueing them, and nobody buffers for it.

@@ -16,6 +16,7 @@
 #include "coordinator/core/assignment/assignment.h"
 #include "coordinator/core/core.h"
 #include "coordinator/telemetry/telemetry.h"
+#include "coordinator/weights/checkpoints.h"
 #include "coordinator/weights/weights_folder.h"
 
 namespace penstock::coordinator {
@@ -37,6 +38,23 @@ Status status_of(TaskQueue::Posted posted) {
     case TaskQueue::Posted::Closed:
       return stopping();
   }
+  return ok_status();
+}
+
+// Of weights and checkpoints, where the attempt has any; `planned` takes the checkpoint that it starts from.
+Status prepare_folders(const PlanAttempt& command, AttemptPlanned& planned) {
+  if (!command.weights.directory.empty()) PENSTOCK_RETURN_IF_ERROR(prepare_weights_folder(command.weights));
+  const CheckpointsOfAttempt& checkpoints = command.checkpoints;
+  if (checkpoints.place.directory.empty()) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(StartingCheckpoint start,
+                            prepare_checkpoints({.place = checkpoints.place,
+                                                 .job = command.job,
+                                                 .is_own = checkpoints.is_own,
+                                                 .latest_step = checkpoints.latest_step},
+                                                command.spec->model));
+  planned.load_from = std::move(start.path);
+  planned.first_step = start.step;
+  planned.refused = std::move(start.refused);
   return ok_status();
 }
 
@@ -65,6 +83,9 @@ class Implementation final : public CoreController {
   void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) override;
   void cancel_job(std::string name, std::string principal,
                   std::function<void(StatusOr<JobState>)> done) override;
+  void pause_job(std::string name, std::string principal,
+                 std::function<void(StatusOr<JobState>)> done) override;
+  void resume_job(ResumeCall call, std::function<void(StatusOr<JobState>)> done) override;
   WaitId wait_job(JobWait wait, std::function<void(StatusOr<JobView>)> done) override;
   WaitId wait_logs(LogWait wait, std::function<void(StatusOr<LogPage>)> done) override;
   void abandon(WaitId id) override;
@@ -93,7 +114,7 @@ class Implementation final : public CoreController {
   void check_submission(SubmitCall call, const std::function<void(StatusOr<SubmitOutcome>)>& done);
 
   void carry_out(AnswerSubmit& command) { answer(submissions_, command.reply, std::move(command.outcome)); }
-  void carry_out(AnswerCancel& command) { answer(cancellations_, command.reply, std::move(command.state)); }
+  void carry_out(AnswerControl& command) { answer(controls_, command.reply, std::move(command.state)); }
   void carry_out(AnswerPublish& command) { answer(publications_, command.reply, std::move(command.status)); }
   void carry_out(AnswerLookUp& command) { answer(look_ups_, command.reply, std::move(command.value)); }
   void carry_out(SendToWorker& command);
@@ -101,6 +122,8 @@ class Implementation final : public CoreController {
   void carry_out(PlanAttempt& command);
   void carry_out(CommitWeights& command);
   void carry_out(DiscardWeights& command);
+  void carry_out(CommitCheckpoint& command);
+  void carry_out(DiscardCheckpoint& command);
   void carry_out(Save& command) { store_->save(std::move(command)); }
   void carry_out(CallAgain&) {
     inbox_.post_always([this] { tell(AssignMore{}); });
@@ -133,7 +156,7 @@ class Implementation final : public CoreController {
   bool applying_ = false;
   std::map<SessionId, std::shared_ptr<WorkerSink>> sinks_;
   Callbacks<StatusOr<SubmitOutcome>> submissions_;
-  Callbacks<StatusOr<JobState>> cancellations_;
+  Callbacks<StatusOr<JobState>> controls_;
   Callbacks<Status> publications_;
   Callbacks<StatusOr<std::string>> look_ups_;
   Waits waits_;
@@ -200,7 +223,7 @@ Status Implementation::stop() {
 
 void Implementation::end_everything() {
   answer_all(submissions_, stopping());
-  answer_all(cancellations_, stopping());
+  answer_all(controls_, stopping());
   answer_all(publications_, stopping());
   answer_all(look_ups_, stopping());
   waits_.abandon_all(stopping());
@@ -252,13 +275,35 @@ void Implementation::carry_out(CloseSession& command) {
 void Implementation::carry_out(PlanAttempt& command) {
   planning_.post_always([this, command = std::move(command)] {
     if (stopping_) return;
+    AttemptPlanned planned{.job = command.job, .order = command.order, .status = {}};
     const auto plan = within_memory("plan", [&]() -> StatusOr<std::shared_ptr<const AttemptPlan>> {
-      if (!command.weights.directory.empty())
-        PENSTOCK_RETURN_IF_ERROR(prepare_weights_folder(command.weights));
+      PENSTOCK_RETURN_IF_ERROR(prepare_folders(command, planned));
       return plan_attempt(*command.spec);
     });
-    AttemptPlanned planned{command.job, command.order, plan.status(), plan.ok() ? *plan : nullptr};
+    planned.status = plan.status();
+    if (plan.ok()) planned.plan = *plan;
     inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
+  });
+}
+
+void Implementation::carry_out(CommitCheckpoint& command) {
+  planning_.post_always([this, command = std::move(command)] {
+    if (stopping_) return;
+    const StatusOr<std::string> digest = commit_checkpoint(
+        {command.place, command.job, command.attempt, command.step}, *command.spec, command.spec->ranks());
+    CheckpointCommitted committed{.job = command.job,
+                                  .order = command.order,
+                                  .step = command.step,
+                                  .status = digest.status(),
+                                  .weights_digest = digest.ok() ? *digest : ""};
+    inbox_.post_always([this, committed = std::move(committed)] { tell(committed); });
+  });
+}
+
+void Implementation::carry_out(DiscardCheckpoint& command) {
+  planning_.post_always([command = std::move(command)] {
+    const Status discarded = discard_checkpoint({command.place, command.job, command.attempt, command.step});
+    if (!discarded.ok()) log::warning("{}", message(discarded));
   });
 }
 
@@ -325,9 +370,36 @@ void Implementation::cancel_job(std::string name, std::string principal,
                                 std::function<void(StatusOr<JobState>)> done) {
   call<StatusOr<JobState>>(done, [this, name = std::move(name), principal = std::move(principal), done] {
     const ReplyId reply = next_id_++;
-    cancellations_[reply] = done;
+    controls_[reply] = done;
     tell(Cancel{reply, name, principal});
   });
+}
+
+void Implementation::pause_job(std::string name, std::string principal,
+                               std::function<void(StatusOr<JobState>)> done) {
+  call<StatusOr<JobState>>(done, [this, name = std::move(name), principal = std::move(principal), done] {
+    const ReplyId reply = next_id_++;
+    controls_[reply] = done;
+    tell(Pause{reply, name, principal});
+  });
+}
+
+// The file is checked as that of a submission, on the planner's thread.
+void Implementation::resume_job(ResumeCall resumed, std::function<void(StatusOr<JobState>)> done) {
+  const auto resume = [this, resumed, done](std::shared_ptr<const plan::JobSpec> spec) {
+    const ReplyId reply = next_id_++;
+    controls_[reply] = done;
+    tell(Resume{reply, resumed.name, resumed.principal, std::move(spec)});
+  };
+  if (resumed.spec_yaml.empty()) return call<StatusOr<JobState>>(done, [resume] { resume(nullptr); });
+  const TaskQueue::Posted posted = planning_.post([this, resumed, resume, done] {
+    if (stopping_) return done(stopping());
+    StatusOr<CheckedJob> checked = within_memory("check", [&] { return check_job(resumed.spec_yaml); });
+    if (!checked.ok()) return done(checked.status());
+    const bool taken = inbox_.post_always([resume, spec = checked->spec] { resume(spec); });
+    if (!taken) done(stopping());
+  });
+  if (const Status status = status_of(posted); !status.ok()) done(status);
 }
 
 WaitId Implementation::wait_job(JobWait wait, std::function<void(StatusOr<JobView>)> done) {

@@ -1,7 +1,7 @@
 // The controller around the core: its thread, its clock, its store.
 //
 // Threads: "controller" applies events and carries commands out; "planner" checks job files, plans attempts and keeps
-//   the folders of final weights, which may take seconds for a big job and must not delay a heartbeat; the store has its own writer.
+//   the folders of checkpoints and final weights, which may take seconds for a big job and must not delay a heartbeat; the store has its own writer.
 // Time: an event counts as heard when the controller takes it from the inbox, and a tick comes after everything that
 //   was in the inbox with it. So a controller that was held up takes nobody's silence for what was its own.
 #pragma once

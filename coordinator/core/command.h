@@ -17,9 +17,11 @@ struct AnswerSubmit {
   ReplyId reply = 0;
   StatusOr<SubmitOutcome> outcome;
 };
-struct AnswerCancel {
+// To a Cancel, a Pause or a Resume.
+struct AnswerControl {
   ReplyId reply = 0;
   StatusOr<JobState> state;
+  const char* what = "cancel";  // or "pause", "resume"
 };
 struct AnswerPublish {
   ReplyId reply = 0;
@@ -39,13 +41,36 @@ struct CloseSession {
   SessionId session = 0;
   Status status;
 };
-// Wants an AttemptPlanned of plan_attempt(*spec), once the weights have their folder; a folder that cannot be made
-// is a plan that fails.
+// Where an attempt's checkpoints go, and what it may start from.
+struct CheckpointsOfAttempt {
+  WeightsPlace place{};
+  bool is_own = true;       // below the coordinator's state, and nobody else's
+  int64_t latest_step = 0;  // steps on record; 0: it starts from nothing
+};
+// Wants an AttemptPlanned of plan_attempt(*spec), once weights and checkpoints have their folders and the newest whole
+// checkpoint is found; a folder that cannot be made is a plan that fails.
 struct PlanAttempt {
   std::string job{};
   int64_t order = 0;  // of the attempt, among those of all jobs: a later job may have the name
   std::shared_ptr<const plan::JobSpec> spec{};
   WeightsPlace weights{};
+  CheckpointsOfAttempt checkpoints{};
+};
+// Every rank has written its part, and all steps before it are on record. Wants a CheckpointCommitted.
+struct CommitCheckpoint {
+  std::string job{};
+  int64_t order = 0;    // of the attempt
+  int64_t attempt = 0;  // its number
+  int64_t step = 0;
+  std::shared_ptr<const plan::JobSpec> spec{};
+  WeightsPlace place{};
+};
+// A part of it was not written: what there is of it comes to nothing.
+struct DiscardCheckpoint {
+  std::string job{};
+  int64_t attempt = 0;
+  int64_t step = 0;
+  WeightsPlace place{};
 };
 // Every rank has written its weights. Wants a WeightsCommitted once they are whole.
 struct CommitWeights {
@@ -81,8 +106,8 @@ struct Say {
   std::string line{};
 };
 
-using Command = std::variant<AnswerSubmit, AnswerCancel, AnswerPublish, AnswerLookUp, SendToWorker,
-                             CloseSession, PlanAttempt, CommitWeights, DiscardWeights, Save, JobChanged,
-                             LogGrew, Observed, CallAgain, Say>;
+using Command = std::variant<AnswerSubmit, AnswerControl, AnswerPublish, AnswerLookUp, SendToWorker,
+                             CloseSession, PlanAttempt, CommitWeights, DiscardWeights, CommitCheckpoint,
+                             DiscardCheckpoint, Save, JobChanged, LogGrew, Observed, CallAgain, Say>;
 
 }  // namespace penstock::coordinator

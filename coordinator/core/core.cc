@@ -8,11 +8,12 @@
 namespace penstock::coordinator {
 namespace {
 
-struct Resume {
+struct GoOn {
   Turn& turn;
   void operator()(const AdmitJob& what) { admit_job(turn, what.job); }
   void operator()(const StartAttempt& what) { start_attempt(turn, what.job, what.attempt); }
   void operator()(const EndJob& what) { finish_ending(turn, what.job); }
+  void operator()(const StepsRecorded& what) { steps_recorded(turn, what.job, what.order, what.step); }
   void operator()(const ProgressSaved& what) {
     Job* job = turn.state.find_job(what.job);
     if (!job) return;
@@ -26,6 +27,8 @@ struct Dispatch {
   void operator()(Restore& event) { on_restore(turn, std::move(event)); }
   void operator()(Submit& event) { on_submit(turn, std::move(event)); }
   void operator()(Cancel& event) { on_cancel(turn, event); }
+  void operator()(Pause& event) { on_pause(turn, event); }
+  void operator()(Resume& event) { on_resume(turn, event); }
   void operator()(SessionOpened& event) { on_opened(turn, std::move(event)); }
   void operator()(SessionSaid& event) { on_said(turn, std::move(event)); }
   void operator()(SessionClosed& event) { on_closed(turn, event); }
@@ -34,8 +37,9 @@ struct Dispatch {
   void operator()(LookUpAbandoned& event) { on_abandoned(turn, event); }
   void operator()(AttemptPlanned& event) { on_planned(turn, std::move(event)); }
   void operator()(WeightsCommitted& event) { on_weights_committed(turn, event); }
+  void operator()(CheckpointCommitted& event) { on_checkpoint_committed(turn, event); }
   void operator()(StoreDurable& event) {
-    for (Continuation& what : turn.state.store.durable(event.ticket)) std::visit(Resume{turn}, what);
+    for (Continuation& what : turn.state.store.durable(event.ticket)) std::visit(GoOn{turn}, what);
     answer_durable(turn);
   }
   void operator()(StoreHealth& event) { turn.state.store_health = std::move(event.status); }
@@ -67,6 +71,10 @@ Ticket Turn::save(std::vector<Write> writes) {
   const Ticket ticket = state.store.next_ticket();
   emit(Save{ticket, std::move(writes)});
   return ticket;
+}
+
+void Turn::send(SessionId session, CoordinatorMessage message) {
+  commands.emplace_back(std::in_place_type<SendToWorker>, session, std::move(message));
 }
 
 void Turn::refuse(Refusal refusal) {

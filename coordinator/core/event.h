@@ -36,6 +36,18 @@ struct Cancel {
   std::string job{};
   std::string principal{};
 };
+struct Pause {
+  ReplyId reply = 0;
+  std::string job{};
+  std::string principal{};
+};
+struct Resume {
+  ReplyId reply = 0;
+  std::string job{};
+  std::string principal{};
+  std::shared_ptr<const plan::JobSpec>
+      spec{};  // to go on with, which check_job has accepted; null: as it was
+};
 struct SessionOpened {
   SessionId session = 0;
   Registration registration;
@@ -67,6 +79,9 @@ struct AttemptPlanned {
   int64_t order = 0;  // as in PlanAttempt
   Status status;      // when it is not OK there is no plan
   std::shared_ptr<const AttemptPlan> plan{};
+  std::string load_from{};             // checkpoint that the attempt starts from; "": none
+  int64_t first_step = 0;              // steps that it holds
+  std::vector<std::string> refused{};  // newer checkpoints, and why they are not used
 };
 // The answer to CommitWeights.
 struct WeightsCommitted {
@@ -74,6 +89,14 @@ struct WeightsCommitted {
   int64_t order = 0;  // of the attempt
   WeightsPlace weights{};
   Status status;
+};
+// The answer to CommitCheckpoint.
+struct CheckpointCommitted {
+  std::string job{};
+  int64_t order = 0;  // of the attempt
+  int64_t step = 0;
+  Status status;
+  std::string weights_digest{};
 };
 // All saves up to `ticket` are durable.
 struct StoreDurable {
@@ -88,9 +111,9 @@ struct AssignMore {};
 // Time has passed; comes every 100 ms or so.
 struct Tick {};
 
-using Event = std::variant<Restore, Submit, Cancel, SessionOpened, SessionSaid, SessionClosed, Publish,
-                           LookUp, LookUpAbandoned, AttemptPlanned, WeightsCommitted, StoreDurable,
-                           StoreHealth, AssignMore, Tick>;
+using Event = std::variant<Restore, Submit, Cancel, Pause, Resume, SessionOpened, SessionSaid, SessionClosed,
+                           Publish, LookUp, LookUpAbandoned, AttemptPlanned, WeightsCommitted,
+                           CheckpointCommitted, StoreDurable, StoreHealth, AssignMore, Tick>;
 
 struct Now {
   TimePoint time{};     // for decisions

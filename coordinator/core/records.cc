@@ -19,6 +19,9 @@ struct Applier {
     job.status = write.status;
     jobs.insert_or_assign(write.definition.name, std::move(job));
   }
+  void operator()(const PutDefinition& write) {
+    if (StoredJob* job = find(write.definition.name)) job->definition = write.definition;
+  }
   void operator()(const PutStatus& write) {
     if (StoredJob* job = find(write.job)) job->status = write.status;
   }

@@ -27,6 +27,7 @@ struct JobDefinition {
   int ranks = 0;
   int stages = 0;
   int64_t microbatches = 0;
+  std::string checkpoints{};  // their directory; below Options::weights_root where it is relative; "": none
   bool operator==(const JobDefinition&) const = default;
 };
 
@@ -41,7 +42,10 @@ struct JobStatus {
   std::optional<double> loss{};
   std::optional<double> tokens_per_second{};
   std::optional<double> step_seconds{};
-  std::string weights_digest{};
+  std::string weights_digest{};  // of the newest checkpoint, then of the final weights
+  int64_t durable_step = 0;      // steps that the newest checkpoint holds
+  int64_t restarts = 0;          // attempts that followed a failed one
+  int64_t barren_attempts = 0;   // failed ones, behind one another, without a new checkpoint
   int exit_code = 0;
   bool operator==(const JobStatus&) const = default;
 };
@@ -58,6 +62,10 @@ struct RankPlacement {
 struct CreateJob {
   JobDefinition definition{};
   JobStatus status{};
+};
+// Of a job that goes on with another file.
+struct PutDefinition {
+  JobDefinition definition{};
 };
 struct PutStatus {
   std::string job{};
@@ -109,7 +117,7 @@ struct DropJob {
   std::string job{};
 };
 
-using Write = std::variant<CreateJob, PutStatus, AddEvent, AddLosses, AddValidation, PutStages, PutTrace,
+using Write = std::variant<CreateJob, PutDefinition, PutStatus, AddEvent, AddLosses, AddValidation, PutStages, PutTrace,
                            DropTrace, PutAttempt, ForgetAttempt, DropJob>;
 
 struct StoredJob {

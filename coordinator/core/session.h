@@ -25,7 +25,7 @@ struct ExecutorStopped {
 };
 
 using WorkerMessage = std::variant<Heartbeat, RankReady, StepReport, StepTrace, RankFinished, RankFailed,
-                                   LogBatch, Draining, ExecutorStopped>;
+                                   LogBatch, Draining, ExecutorStopped, CheckpointWritten>;
 
 struct Registered {
   int64_t lease_ms = 0;

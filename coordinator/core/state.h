@@ -20,7 +20,7 @@ namespace penstock::coordinator {
 struct PendingAnswer {
   Ticket ticket = 0;
   std::string job{};
-  std::variant<AnswerSubmit, AnswerCancel> answer;
+  std::variant<AnswerSubmit, AnswerControl> answer;
   TimePoint since{};
 };
 

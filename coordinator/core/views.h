@@ -86,8 +86,11 @@ struct JobView {
   std::optional<double> loss{};
   std::optional<double> tokens_per_second{};
   std::optional<double> step_seconds{};
-  std::string weights_digest{};
-  std::string weights_directory{};  // of a job that has succeeded; "": none is kept
+  std::string weights_digest{};         // of the newest checkpoint, then of the final weights
+  std::string weights_directory{};      // of a job that has succeeded; "": none is kept
+  std::string checkpoints_directory{};  // "": none are written
+  int64_t durable_step = 0;             // steps that the newest checkpoint holds; 0: there is none
+  int64_t restarts = 0;                 // attempts that followed a failed one
   std::vector<StageView> stages{};
   std::vector<double> losses{};              // one a committed step; filled when asked for
   std::vector<ValidationView> validation{};  // oldest first, at most kValidationsKept

@@ -130,6 +130,36 @@ grpc::ServerUnaryReactor* JobsService::Cancel(grpc::CallbackServerContext* conte
   return answer.reactor();
 }
 
+grpc::ServerUnaryReactor* JobsService::Pause(grpc::CallbackServerContext* context,
+                                             const v1::PauseJobRequest* request,
+                                             v1::PauseJobResponse* response) {
+  Answer answer(context, house_.probe, "Jobs.Pause");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  house_.controller.pause_job(request->name(), answer.principal(),
+                              [answer, response](StatusOr<JobState> state) {
+                                if (state.ok()) response->set_state(to_proto(*state));
+                                answer.finish(state.status());
+                              });
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* JobsService::Resume(grpc::CallbackServerContext* context,
+                                              const v1::ResumeJobRequest* request,
+                                              v1::ResumeJobResponse* response) {
+  Answer answer(context, house_.probe, "Jobs.Resume");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  if (request->spec_yaml().size() > codec::kLargestSpecBytes)
+    return answer.refuse(invalid_argument("spec_yaml: at most {} bytes expected, found {}",
+                                          codec::kLargestSpecBytes, request->spec_yaml().size()));
+  house_.controller.resume_job(
+      ResumeCall{.name = request->name(), .principal = answer.principal(), .spec_yaml = request->spec_yaml()},
+      [answer, response](StatusOr<JobState> state) {
+        if (state.ok()) response->set_state(to_proto(*state));
+        answer.finish(state.status());
+      });
+  return answer.reactor();
+}
+
 grpc::ServerWriteReactor<v1::Job>* JobsService::Watch(grpc::CallbackServerContext* context,
                                                       const v1::WatchJobRequest* request) {
   auto stream = std::make_shared<WatchStream>(house_, request->name());

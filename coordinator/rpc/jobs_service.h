@@ -22,6 +22,10 @@ class JobsService final : public v1::Jobs::CallbackService {
                                            const v1::WatchJobRequest* request) override;
   grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context, const v1::CancelJobRequest* request,
                                    v1::CancelJobResponse* response) override;
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseJobRequest* request,
+                                  v1::PauseJobResponse* response) override;
+  grpc::ServerUnaryReactor* Resume(grpc::CallbackServerContext* context, const v1::ResumeJobRequest* request,
+                                   v1::ResumeJobResponse* response) override;
   grpc::ServerWriteReactor<v1::LogLine>* Logs(grpc::CallbackServerContext* context,
                                               const v1::LogsRequest* request) override;
 

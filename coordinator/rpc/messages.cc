@@ -111,6 +111,9 @@ v1::Job to_proto(const JobView& view) {
   if (view.step_seconds) job.set_step_seconds(*view.step_seconds);
   job.set_weights_digest(view.weights_digest);
   job.set_weights_directory(view.weights_directory);
+  job.set_durable_step(view.durable_step);
+  job.set_checkpoints_directory(view.checkpoints_directory);
+  job.set_restarts(view.restarts);
   for (const StageView& stage : view.stages) *job.add_stages() = to_proto(stage);
   for (const ValidationView& each : view.validation) {
     v1::ValidationLoss& added = *job.add_validation();
@@ -197,6 +200,8 @@ StatusOr<WorkerMessage> from_proto(const v1::WorkerMessage& message) {
       return as_message(codec::from_proto(message.rank_finished()));
     case v1::WorkerMessage::kRankFailed:
       return as_message(codec::from_proto(message.rank_failed()));
+    case v1::WorkerMessage::kCheckpointWritten:
+      return as_message(codec::from_proto(message.checkpoint_written()));
     case v1::WorkerMessage::kLogBatch:
       return as_message(codec::from_proto(message.log_batch()));
     case v1::WorkerMessage::kDraining:

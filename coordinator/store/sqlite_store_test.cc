@@ -89,7 +89,8 @@ JobDefinition definition(const std::string& name, int64_t sequence) {
           .tokens_per_step = 4096,
           .ranks = 4,
           .stages = 8,
-          .microbatches = 16};
+          .microbatches = 16,
+          .checkpoints = name + "/checkpoints"};
 }
 
 using TracesByStep = std::map<int64_t, std::vector<TraceBytes>>;
@@ -185,6 +186,9 @@ class RandomWrites {
             .tokens_per_second = maybe_real(),
             .step_seconds = maybe_real(),
             .weights_digest = below(2) ? "abc" : "",
+            .durable_step = below(50),
+            .restarts = below(5),
+            .barren_attempts = below(3),
             .exit_code = static_cast<int>(below(5))};
   }
   std::vector<RankPlacement> placements() {
@@ -387,7 +391,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 4 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 5 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

@@ -1,7 +1,5 @@
 #include "coordinator/weights/weights_folder.h"
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "base/atomic_file.h"
 #include "base/safetensors/folder.h"
+#include "coordinator/weights/internal/folders.h"
 #include "plan/interop/hugging_face.h"
 #include "plan/spec/parameters.h"
 
@@ -17,40 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostEarlierFolders = 10'000;
-
-Status failed(const std::string& path, const char* what, const std::error_code& failure) {
-  return unavailable("{} cannot be {}: {}", path, what, failure.message());
-}
-
-Status remove(const std::string& path) {
-  std::error_code failure;
-  fs::remove(path, failure);
-  return failure ? failed(path, "removed", failure) : ok_status();
-}
-
-Status move_beside(const std::string& directory) {
-  std::error_code failure;
-  for (int number = 1; number <= kMostEarlierFolders; ++number) {
-    const std::string target = fmt::format("{}-{}", directory, number);
-    if (fs::exists(target, failure)) continue;
-    fs::rename(directory, target, failure);
-    return failure ? failed(directory, "moved beside", failure) : ok_status();
-  }
-  return resource_exhausted("{}: {} folders of earlier weights stand beside it; remove some", directory,
-                            kMostEarlierFolders);
-}
-
-// Files of ranks and markers: of attempts that came to nothing.
+// Files of ranks: of attempts that came to nothing.
 Status remove_leftovers(const std::string& directory) {
   std::error_code failure;
   for (fs::directory_iterator entry(directory, failure), end; !failure && entry != end;
        entry.increment(failure)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with("rank-") || name.starts_with(".attempt-"))
-      PENSTOCK_RETURN_IF_ERROR(remove(entry->path().string()));
+    if (entry->path().filename().string().starts_with("rank-"))
+      PENSTOCK_RETURN_IF_ERROR(remove_file(entry->path().string()));
   }
-  return failure ? failed(directory, "read", failure) : ok_status();
+  return failure ? folder_failed(directory, "read", failure) : ok_status();
 }
 
 // tensor -> file name, of all ranks.
@@ -76,10 +50,8 @@ Status prepare_weights_folder(const WeightsPlace& place) {
   std::error_code failure;
   if (fs::exists(place.directory + "/" + kTensorIndexFile, failure))
     PENSTOCK_RETURN_IF_ERROR(move_beside(place.directory));
-  fs::create_directories(place.directory, failure);
-  if (failure) return failed(place.directory, "made", failure);
-  PENSTOCK_RETURN_IF_ERROR(remove_leftovers(place.directory));
-  return write_atomically(place.directory + "/" + place.marker, "");
+  PENSTOCK_RETURN_IF_ERROR(make_marked_folder(place));
+  return remove_leftovers(place.directory);
 }
 
 Status commit_weights_folder(const WeightsPlace& place, const plan::ModelSpec& model, int ranks) {
@@ -92,18 +64,18 @@ Status commit_weights_folder(const WeightsPlace& place, const plan::ModelSpec& m
   }
   PENSTOCK_RETURN_IF_ERROR(write_atomically(place.directory + "/" + plan::kHuggingFaceConfigFile,
                                             plan::model_to_hugging_face(model, "float32")));
-  PENSTOCK_RETURN_IF_ERROR(remove(place.directory + "/" + place.marker));
+  PENSTOCK_RETURN_IF_ERROR(remove_file(place.directory + "/" + place.marker));
   const std::string index = place.directory + "/" + kTensorIndexFile;
   PENSTOCK_RETURN_IF_ERROR(write_atomically(index, format_tensor_index(map, total_size)));
   // As every reader will see it.
   const StatusOr<TensorFolder> whole = TensorFolder::open(place.directory);
   const Status checked = whole.ok() ? whole->check(expected) : whole.status();
-  if (!checked.ok()) PENSTOCK_RETURN_IF_ERROR(remove(index));
+  if (!checked.ok()) PENSTOCK_RETURN_IF_ERROR(remove_file(index));
   return checked;
 }
 
 Status discard_weights_folder(const WeightsPlace& place) {
-  return remove(place.directory + "/" + kTensorIndexFile);
+  return remove_file(place.directory + "/" + kTensorIndexFile);
 }
 
 }  // namespace penstock::coordinator

@@ -206,13 +206,15 @@ std::string described(const MemoryPrediction& prediction) {
 }  // namespace
 
 int64_t MemoryPrediction::total() const {
-  return sum({parameters, packed, weight_versions, gradients, optimizer, rollback, activations, boundary});
+  return sum(
+      {parameters, packed, weight_versions, gradients, optimizer, rollback, snapshot, activations, boundary});
 }
 
 std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
   std::vector<std::pair<std::string, int64_t>> kinds = {
       {"parameters", parameters}, {"packed", packed},           {"gradients", gradients},
       {"optimizer", optimizer},   {"activations", activations}, {"boundary", boundary}};
+  if (snapshot > 0) kinds.insert(kinds.begin() + 4, {"snapshot", snapshot});
   if (rollback > 0) kinds.insert(kinds.begin() + 4, {"rollback", rollback});
   if (weight_versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", weight_versions});
   return kinds;
@@ -235,6 +237,7 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
                                           const RankProgram& program) {
   MemoryPrediction prediction;
   std::vector<Item> owned;
+  std::vector<Item> written;  // into checkpoints
   for (const StageBuffers& buffers : program.buffers) {
     const int32_t stage = buffers.stage.value;
     if (stage < 0 || static_cast<size_t>(stage) >= split.size() || buffers.activation_slots < 0) {
@@ -244,6 +247,7 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
     }
     const std::vector<Item>& items = split[static_cast<size_t>(stage)];
     owned.insert(owned.end(), items.begin(), items.end());
+    if (buffers.replica == 0) written.insert(written.end(), items.begin(), items.end());
     const int64_t slot = activation_slot_bytes(job, items, buffers.backward);
     prediction.activations = plus(prediction.activations, times(slot, buffers.activation_slots));
   }
@@ -257,6 +261,8 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
   const bool steps_provisionally =
       job.parallel.optimizer_step == "post-validated" && program.rank.value + 1 < program.ranks;
   if (steps_provisionally) prediction.rollback = plus(owned_once, prediction.optimizer);
+  if (job.checkpoint.every > 0)
+    prediction.snapshot = times(owned_bytes(job.model, written), 1 + kMomentsOfAdamW);
   for (const Link& link : program.links) {
     const int64_t slots = std::max<int64_t>(slots_here(link, program.rank), 0);
     prediction.boundary = plus(prediction.boundary, times(boundary_slot_bytes(job), slots));

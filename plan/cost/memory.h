@@ -16,6 +16,8 @@
 //                provisional step overwrites
 //                A tied matrix is the embedding's; a rank with the head has a second gradient of it, and without
 //                the embedding a copy of the matrix too
+//   snapshot     with checkpoints, parameters and moments of the stages whose first replica is here once more: what is
+//                written while steps go on
 //   activations  sum over stages of slots x slot: slots = H_s of the lowered program, slot = what the stage's
 //                forward keeps for its backward:
 //                  embedding  tokens [T]
@@ -58,11 +60,13 @@ struct MemoryPrediction {
   int64_t gradients = 0;
   int64_t optimizer = 0;
   int64_t rollback = 0;
+  int64_t snapshot = 0;
   int64_t activations = 0;
   int64_t boundary = 0;
 
   int64_t total() const;
-  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions and rollback where there are any.
+  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions, rollback and snapshot
+  // where there are any.
   std::vector<std::pair<std::string, int64_t>> by_kind() const;
 };
 

@@ -10,6 +10,7 @@
 namespace penstock::plan {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -202,6 +203,18 @@ TEST(PredictMemory, a_step_that_may_be_taken_back_is_held_once_more_on_every_ran
   EXPECT_EQ(predicted(0).total(), without + predicted(0).rollback);
   EXPECT_EQ(predicted(0).by_kind()[4], std::pair(std::string("rollback"), predicted(0).rollback));
   EXPECT_EQ(predicted(1).rollback, 0);
+}
+
+TEST(PredictMemory, a_snapshot_holds_weights_and_both_moments_once_more) {
+  JobSpec spec = job();
+  const std::vector<RankProgram> ranks = program().ranks;
+  const MemoryPrediction without = *predict_memory(spec, spec.parallel.split, ranks[0]);
+  spec.checkpoint.every = 10;
+  const MemoryPrediction written = *predict_memory(spec, spec.parallel.split, ranks[0]);
+  EXPECT_EQ(without.snapshot, 0);
+  EXPECT_EQ(written.snapshot, 3 * without.parameters);
+  EXPECT_EQ(written.total(), without.total() + written.snapshot);
+  EXPECT_THAT(written.by_kind(), Contains(Pair("snapshot", written.snapshot)));
 }
 
 TEST(PredictMemory, a_program_with_a_stage_that_the_split_lacks_is_refused) {

@@ -19,6 +19,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+constexpr size_t kLongestPath = 4000;  // of a folder in which others are made
 constexpr int64_t kMostTokensPerMicrobatch = 1 << 20;
 constexpr double kMostParameters = 4398046511104.0;             // 2^42
 constexpr double kMostActivationBytes = 1152921504606846976.0;  // 2^60
@@ -42,11 +43,11 @@ class JobReader {
     check_size(root);
     read_device(file.section("device"), spec_, problems_);
     read_memory_budget(file);
+    read_checkpoint(file.section("checkpoint"));
     read_restart(file.section("restart"));
     read_validation(file.section("validation"), spec_, spec_.validation, problems_);
     read_trace(file.section("trace"));
     leave_out_validation();
-    file.later("checkpoint");
     file.only("recompute", "none", Names{"full"});
     file.only_false("two_batch_overlap");
     file.only("rebalance", "off", Names{"propose", "apply"});
@@ -186,16 +187,29 @@ class JobReader {
     spec_.validation = {};
   }
 
+  void read_checkpoint(Section section) {
+    CheckpointSpec& checkpoint = spec_.checkpoint;
+    const bool wanted = section.present();
+    section.text("directory", checkpoint.directory);
+    section.integer("every", checkpoint.every, {1, 10'000'000}, wanted ? Need::Required : Need::Optional);
+    section.integer("keep", checkpoint.keep, {1, 1'000'000});
+    section.finish();
+    if (wanted && spec_.device.emulated()) {
+      problems_.not_built_yet(section.line_of("every"), "checkpoint.every",
+                              "expected no checkpoints of emulated devices, which hold no weights");
+    }
+    if (checkpoint.directory.size() > kLongestPath) {
+      problems_.expected(section.line_of("directory"), "checkpoint.directory",
+                         fmt::format("at most {} bytes", kLongestPath),
+                         fmt::format("{}", checkpoint.directory.size()));
+    }
+  }
+
   void read_restart(Section section) {
-    int& most = spec_.restart_max;
-    if (section.integer("max", most, {0, 1'000'000}) && most > 0) {
-      spec_.notes.push_back(fmt::format(
-          "restart.max: {} counts as 0 until recovery is built: a rank that fails ends the job", most));
-    }
-    int64_t limit = 0;
-    if (section.integer("no_progress_limit", limit, {1, 1'000'000})) {
-      spec_.notes.push_back("restart.no_progress_limit: without effect until recovery is built");
-    }
+    constexpr int64_t kRestartsWithCheckpoints = 5;
+    if (spec_.checkpoint.every > 0) spec_.restart.max = kRestartsWithCheckpoints;
+    section.integer("max", spec_.restart.max, {0, 1'000'000});
+    section.integer("no_progress_limit", spec_.restart.no_progress_limit, {1, 1'000'000});
     section.finish();
   }
 

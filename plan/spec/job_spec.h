@@ -184,6 +184,18 @@ struct TraceSpec {
   int64_t every = 100;  // 0: none
 };
 
+struct CheckpointSpec {
+  std::string directory{};  // "": below the coordinator's state
+  int64_t every = 0;        // steps between checkpoints; 0: none
+  int64_t keep = 3;         // the newest ones, of this job
+};
+
+// Of attempts that a lost worker, a dead executor or a rank's error has ended.
+struct RestartSpec {
+  int64_t max = 0;                // in all; default: 5 with checkpoints, else none
+  int64_t no_progress_limit = 3;  // behind one another without a new checkpoint
+};
+
 struct JobSpec {
   std::string name;
   ModelSpec model;
@@ -194,7 +206,8 @@ struct JobSpec {
   ValidationSpec validation;
   TraceSpec trace;
   int64_t memory_budget_bytes = 0;  // 0: none
-  int restart_max = 0;              // as the file says; without effect until recovery is built
+  CheckpointSpec checkpoint;
+  RestartSpec restart;
 
   std::string yaml;                  // the text that was parsed, kept to hand on
   std::vector<std::string> notes;    // said aloud at submit: what was chosen, what is not yet effective
@@ -231,7 +244,8 @@ StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
 // line.
 std::string place_of(const JobSpec& spec, const std::string& field);
 
-// The same text, line for line, with every relative path under data.source, validation.source and model.from
+// The same text, line for line, with every relative path under data.source, validation.source, model.from and
+// checkpoint.directory
 // put below `directory` (absolute), which is what a person means by it: the job file's own directory.
 // InvalidArgument when the text is no YAML that parse_job_spec reads, or a path does not stand on one
 // line.

@@ -194,14 +194,24 @@ TEST(ParseJobSpec, every_key_of_experts_is_read) {
   EXPECT_EQ(tight.expert_capacity(), 512);  // no expert sees a token twice
 }
 
-TEST(ParseJobSpec, restart_is_read_and_said_to_count_as_zero) {
+TEST(ParseJobSpec, checkpoints_and_restarts_are_read) {
   const StatusOr<JobSpec> spec = parse_job_spec(kJob);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->restart_max, 5);
-  EXPECT_THAT(
-      spec->notes,
-      ElementsAre("restart.max: 5 counts as 0 until recovery is built: a rank that fails ends the job",
-                  "restart.no_progress_limit: without effect until recovery is built"));
+  EXPECT_EQ(spec->restart.max, 5);
+  EXPECT_EQ(spec->restart.no_progress_limit, 3);
+  EXPECT_EQ(spec->checkpoint.every, 0);
+  EXPECT_THAT(spec->notes, IsEmpty());
+  const std::string restart = "restart: {max: 5, no_progress_limit: 3}\n";
+  const StatusOr<JobSpec> neither = parse_job_spec(with(restart, ""));
+  ASSERT_TRUE(neither.ok()) << neither.status();
+  EXPECT_EQ(neither->restart.max, 0);
+  const StatusOr<JobSpec> written =
+      parse_job_spec(with(restart, "checkpoint: {directory: /run, every: 50}\n"));
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(written->checkpoint.directory, "/run");
+  EXPECT_EQ(written->checkpoint.every, 50);
+  EXPECT_EQ(written->checkpoint.keep, 3);
+  EXPECT_EQ(written->restart.max, 5);
 }
 
 struct Refusal {
@@ -395,8 +405,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 37: device.costs: expected it beside kind: emulated only, found kind: cpu"},
         Refusal{"rebalance: off", "rebalance: propose",
                 "line 40: rebalance: not built yet; expected off, found propose"},
-        Refusal{"rebalance: off", "checkpoint: {every: 50}",
-                "line 40: checkpoint: not built yet; expected no such key, found a section"}));
+        Refusal{"rebalance: off", "checkpoint: {keep: 2}",
+                "line 40: checkpoint.every: expected a value, found no such key"},
+        Refusal{"rebalance: off", "checkpoint: {every: 0}",
+                "line 40: checkpoint.every: expected a whole number from 1 to 10000000, found 0"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Yaml, RefusedJobSpec,

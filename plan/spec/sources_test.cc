@@ -84,6 +84,11 @@ TEST(AbsoluteSources, the_result_reads_as_the_same_job_with_every_key_on_its_lin
   EXPECT_THAT(after->data.sources, ::testing::ElementsAre("/jobs/a.txt", "/jobs/b c.txt"));
 }
 
+TEST(AbsoluteSources, folder_of_checkpoints_is_a_path_too) {
+  EXPECT_EQ(absolute("checkpoint: {directory: run/one, every: 5}\n"),
+            "checkpoint: {directory: \"/jobs/run/one\", every: 5}\n");
+}
+
 TEST(AbsoluteSources, a_path_over_several_lines_is_refused) {
   EXPECT_EQ(message(with_absolute_sources("data:\n  source: a\n    b.txt\n", "/jobs").status()),
             "line 2: data.source: expected a path on one line, found a b.txt");

@@ -116,17 +116,19 @@ void fill(const ExecutorAssignment& assignment, v1::ExecutorAssignment& message)
 
 std::string encode(const ExecutorFrame& frame) {
   v1::ExecutorMessage message;
-  std::visit(Overloaded{
-                 [&](const RankReady& part) { *message.mutable_rank_ready() = to_proto(part); },
-                 [&](const StepReport& part) { *message.mutable_step_report() = to_proto(part); },
-                 [&](const StepTrace& part) { *message.mutable_step_trace() = to_proto(part); },
-                 [&](const RankFinished& part) { *message.mutable_rank_finished() = to_proto(part); },
-                 [&](const RankFailed& part) { *message.mutable_rank_failed() = to_proto(part); },
-                 [&](const BrokerPublish& part) { fill(part, *message.mutable_publish()); },
-                 [&](const BrokerLookUp& part) { fill(part, *message.mutable_look_up()); },
-                 [&](const LogBatch& part) { *message.mutable_log_batch() = to_proto(part); },
-             },
-             frame);
+  std::visit(
+      Overloaded{
+          [&](const RankReady& part) { *message.mutable_rank_ready() = to_proto(part); },
+          [&](const StepReport& part) { *message.mutable_step_report() = to_proto(part); },
+          [&](const StepTrace& part) { *message.mutable_step_trace() = to_proto(part); },
+          [&](const RankFinished& part) { *message.mutable_rank_finished() = to_proto(part); },
+          [&](const RankFailed& part) { *message.mutable_rank_failed() = to_proto(part); },
+          [&](const BrokerPublish& part) { fill(part, *message.mutable_publish()); },
+          [&](const BrokerLookUp& part) { fill(part, *message.mutable_look_up()); },
+          [&](const LogBatch& part) { *message.mutable_log_batch() = to_proto(part); },
+          [&](const CheckpointWritten& part) { *message.mutable_checkpoint_written() = to_proto(part); },
+      },
+      frame);
   return message.SerializeAsString();
 }
 
@@ -164,6 +166,8 @@ StatusOr<ExecutorFrame> decode_executor_frame(const std::string& bytes) {
       return as_frame<ExecutorFrame>(from_proto(message.look_up()));
     case v1::ExecutorMessage::kLogBatch:
       return as_frame<ExecutorFrame>(from_proto(message.log_batch()));
+    case v1::ExecutorMessage::kCheckpointWritten:
+      return as_frame<ExecutorFrame>(from_proto(message.checkpoint_written()));
     case v1::ExecutorMessage::MESSAGE_NOT_SET:
       break;
   }

@@ -32,7 +32,7 @@ struct BrokerReply {
 };
 
 using ExecutorFrame = std::variant<RankReady, StepReport, StepTrace, RankFinished, RankFailed, BrokerPublish,
-                                   BrokerLookUp, LogBatch>;
+                                   BrokerLookUp, LogBatch, CheckpointWritten>;
 using DaemonFrame = std::variant<ExecutorAssignment, BrokerReply>;
 
 std::string encode(const ExecutorFrame& frame);

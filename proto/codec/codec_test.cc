@@ -61,6 +61,8 @@ Assignment assignment() {
                       {{plan::ItemKind::Head, {}}}};
   assignment.program = program();
   assignment.first_step = 50;
+  assignment.checkpoints = {"/state/jobs/a/checkpoints", ".attempt-4-5-6"};
+  assignment.load_from = "/state/jobs/a/checkpoints/step-000000050";
   assignment.rank_hosts = {"host-a", "host-b"};
   assignment.weights = {"/state/jobs/a/weights", ".attempt-1-2-3"};
   return assignment;
@@ -120,6 +122,9 @@ TEST(Wire, an_assignment_survives_the_wire) {
   EXPECT_THAT(decoded->rank_hosts, ElementsAre("host-a", "host-b"));
   EXPECT_EQ(decoded->weights.directory, "/state/jobs/a/weights");
   EXPECT_EQ(decoded->weights.marker, ".attempt-1-2-3");
+  EXPECT_EQ(decoded->checkpoints.directory, "/state/jobs/a/checkpoints");
+  EXPECT_EQ(decoded->checkpoints.marker, ".attempt-4-5-6");
+  EXPECT_EQ(decoded->load_from, "/state/jobs/a/checkpoints/step-000000050");
   EXPECT_EQ(decoded->program.instructions, program().instructions);
   ASSERT_THAT(decoded->program.links, SizeIs(1));
   EXPECT_EQ(decoded->program.links[0].digest, 0xfedcba9876543210);
@@ -144,6 +149,18 @@ TEST(Wire, a_step_report_survives_the_wire_bit_for_bit) {
   StepReport validated = step_report();
   validated.validation_loss = 0.1 + 0.2;
   EXPECT_EQ(from_proto(to_proto(validated))->validation_loss, 0.1 + 0.2);
+}
+
+TEST(Wire, a_part_of_a_checkpoint_is_told_with_its_problem) {
+  const CheckpointWritten written{{"a", 2, 7}, RankIndex(3), 50, "the disk is full"};
+  const StatusOr<CheckpointWritten> decoded = from_proto(to_proto(written));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->attempt, written.attempt);
+  EXPECT_EQ(decoded->rank, RankIndex(3));
+  EXPECT_EQ(decoded->step, 50);
+  EXPECT_EQ(decoded->problem, "the disk is full");
+  EXPECT_THAT(refusal(from_proto(changed<v1::CheckpointWritten>(written, [](auto& m) { m.set_step(0); }))),
+              HasSubstr("CheckpointWritten.step: expected 1"));
 }
 
 TEST(Wire, an_assignment_may_bring_a_program_for_validation) {
@@ -241,6 +258,11 @@ TEST(Wire, an_assignment_that_contradicts_itself_is_refused) {
   EXPECT_EQ(refused([](auto& m) { m.set_weights_marker("../x"); }),
             "Assign.weights_marker: expected the name of a file, found \"../x\"");
   EXPECT_THAT(refused([](auto& m) { m.set_weights_marker(""); }), HasSubstr("Assign.weights_marker"));
+  EXPECT_THAT(refused([](auto& m) { m.set_checkpoints_directory("state"); }),
+              HasSubstr("Assign.checkpoints_directory: expected an absolute path"));
+  EXPECT_THAT(refused([](auto& m) { m.set_load_from(""); }),
+              HasSubstr("Assign.load_from: expected a checkpoint"));
+  EXPECT_THAT(refused([](auto& m) { m.set_first_step(0); }), HasSubstr("Assign.load_from"));
   EXPECT_EQ(refused([](auto& m) { m.mutable_split(1)->set_items(0, "haed"); }),
             "Assign.split[1]: item: expected embedding, head or the number of a block, found \"haed\"");
   EXPECT_THAT(refused([](auto& m) { m.set_spec_yaml(std::string(kLargestSpecBytes + 1, 'x')); }),

@@ -106,6 +106,14 @@ struct RankFinished {
   std::vector<ParameterDigest> digests;
 };
 
+// A rank has written its part of a checkpoint, or could not.
+struct CheckpointWritten {
+  AttemptKey attempt;
+  RankIndex rank;
+  int64_t step = 0;     // steps done
+  std::string problem;  // "": written, and durable
+};
+
 struct RankFailed {
   AttemptKey attempt;
   RankIndex rank;
@@ -139,7 +147,7 @@ struct Registration {
   std::string data_address;
 };
 
-// Where the final weights of a job go. "": nowhere.
+// Where the final weights of a job, or its checkpoints, go. "": nowhere.
 struct WeightsPlace {
   std::string directory;
   std::string marker;
@@ -156,6 +164,8 @@ struct Assignment {
   int64_t first_step = 0;
   std::vector<std::string> rank_hosts;
   WeightsPlace weights{};
+  WeightsPlace checkpoints{};
+  std::string load_from{};  // checkpoint that the rank starts from; "": none
 };
 
 struct ExecutorAssignment {

@@ -72,6 +72,21 @@ TracedWait decode_traced_wait(const v1::TracedWait& message, Checks& checks) {
   return traced;
 }
 
+// Absolute, or "".
+void decode_path(const std::string& field, const std::string& path, Checks& checks, std::string& target) {
+  checks.size(field, target = path, kLongestPath);
+  checks.require(path.empty() || path.front() == '/', field, "an absolute path",
+                 "\"" + utf8_cleaned(path, 64) + "\"");
+}
+
+void decode_place(const std::string& what, const std::string& directory, const std::string& marker,
+                  Checks& checks, WeightsPlace& place) {
+  decode_path(what + "_directory", directory, checks, place.directory);
+  checks.name(what + "_marker", place.marker = marker, /*may_be_empty=*/directory.empty());
+  checks.require(marker.find('/') == std::string::npos, what + "_marker", "the name of a file",
+                 "\"" + utf8_cleaned(marker, 64) + "\"");
+}
+
 void decode_split(const v1::Assign& message, Checks& checks, plan::Split& split) {
   checks.count("split", static_cast<size_t>(message.split_size()), kMostStages);
   for (int stage = 0; checks.ok() && stage < message.split_size(); ++stage) {
@@ -194,6 +209,9 @@ v1::Assign to_proto(const Assignment& assignment) {
   for (const std::string& host : assignment.rank_hosts) message.add_rank_hosts(host);
   message.set_weights_directory(assignment.weights.directory);
   message.set_weights_marker(assignment.weights.marker);
+  message.set_checkpoints_directory(assignment.checkpoints.directory);
+  message.set_checkpoints_marker(assignment.checkpoints.marker);
+  message.set_load_from(assignment.load_from);
   return message;
 }
 
@@ -224,13 +242,13 @@ StatusOr<Assignment> from_proto(const v1::Assign& message) {
     checks.name("rank_hosts", message.rank_hosts(i));
     assignment.rank_hosts.push_back(message.rank_hosts(i));
   }
-  checks.size("weights_directory", assignment.weights.directory = message.weights_directory(), kLongestPath);
-  const bool written = !assignment.weights.directory.empty();
-  checks.name("weights_marker", assignment.weights.marker = message.weights_marker(), !written);
-  checks.require(!written || assignment.weights.directory.front() == '/', "weights_directory",
-                 "an absolute path", "\"" + utf8_cleaned(assignment.weights.directory, 64) + "\"");
-  checks.require(assignment.weights.marker.find('/') == std::string::npos, "weights_marker",
-                 "the name of a file", "\"" + utf8_cleaned(assignment.weights.marker, 64) + "\"");
+  decode_place("weights", message.weights_directory(), message.weights_marker(), checks, assignment.weights);
+  decode_place("checkpoints", message.checkpoints_directory(), message.checkpoints_marker(), checks,
+               assignment.checkpoints);
+  decode_path("load_from", message.load_from(), checks, assignment.load_from);
+  checks.require(assignment.load_from.empty() == (assignment.first_step == 0), "load_from",
+                 "a checkpoint where first_step is not 0, and none where it is",
+                 fmt::format("first_step {}", assignment.first_step));
   if (!checks.ok()) return checks.status();
   return assignment;
 }
@@ -392,6 +410,26 @@ StatusOr<RankFinished> from_proto(const v1::RankFinished& message) {
   }
   if (!checks.ok()) return checks.status();
   return finished;
+}
+
+v1::CheckpointWritten to_proto(const CheckpointWritten& written) {
+  v1::CheckpointWritten message;
+  *message.mutable_attempt() = to_proto(written.attempt);
+  message.set_rank(written.rank.value);
+  message.set_step(written.step);
+  message.set_problem(utf8_cleaned(written.problem, kLongestReason));
+  return message;
+}
+
+StatusOr<CheckpointWritten> from_proto(const v1::CheckpointWritten& message) {
+  Checks checks("CheckpointWritten");
+  CheckpointWritten written;
+  written.attempt = decode_attempt(message, checks);
+  written.rank = decode_rank(message, checks);
+  written.step = checks.range("step", message.step(), 1, kAny);
+  checks.size("problem", written.problem = message.problem(), kLongestReason);
+  if (!checks.ok()) return checks.status();
+  return written;
 }
 
 v1::RankFailed to_proto(const RankFailed& failed) {

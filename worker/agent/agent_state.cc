@@ -297,6 +297,10 @@ void AgentState::said(TimePoint now, int index, const RankFailed& failed_rank, C
   out.push_back(Send{failed_rank});
 }
 
+void AgentState::said(TimePoint, int index, const CheckpointWritten& written, Commands& out) {
+  if (speaks_for(index, written.attempt, written.rank, out)) out.push_back(Send{written});
+}
+
 void AgentState::said(TimePoint, int index, const LogBatch& batch, Commands& out) {
   if (speaks_for(index, batch.attempt, batch.rank, out)) out.push_back(Send{batch});
 }

@@ -68,7 +68,7 @@ struct HeartbeatDue {
 };
 // What goes to the coordinator.
 using Report = std::variant<RankReady, StepReport, StepTrace, RankFinished, RankFailed, LogBatch, RankStopped,
-                            DrainNotice, HeartbeatDue>;
+                            DrainNotice, HeartbeatDue, CheckpointWritten>;
 
 // Events.
 struct SessionOpened {
@@ -206,6 +206,7 @@ class AgentState {
   void said(TimePoint now, int index, const StepReport& report, Commands& out);
   void said(TimePoint now, int index, const StepTrace& trace, Commands& out);
   void said(TimePoint now, int index, const RankFinished& finished, Commands& out);
+  void said(TimePoint now, int index, const CheckpointWritten& written, Commands& out);
   void said(TimePoint now, int index, const RankFailed& failed, Commands& out);
   void said(TimePoint now, int index, const LogBatch& batch, Commands& out);
   void said(TimePoint now, int index, const codec::BrokerPublish& call, Commands& out);

@@ -20,6 +20,9 @@ void fill(v1::WorkerMessage& message, const RankFinished& report) {
 void fill(v1::WorkerMessage& message, const RankFailed& report) {
   *message.mutable_rank_failed() = codec::to_proto(report);
 }
+void fill(v1::WorkerMessage& message, const CheckpointWritten& report) {
+  *message.mutable_checkpoint_written() = codec::to_proto(report);
+}
 void fill(v1::WorkerMessage& message, const LogBatch& report) {
   *message.mutable_log_batch() = codec::to_proto(report);
 }

@@ -36,19 +36,18 @@ Status load_weights(const std::string& folder, const plan::ModelSpec& model,
   return parameters.tied_head() == nullptr ? ok_status() : load(tensors, *parameters.tied_head());
 }
 
-Status check_weights_place(const WeightsPlace& place, RankIndex rank) {
+Status check_weights_place(const WeightsPlace& place, RankIndex rank, const std::string& what) {
   std::error_code ignored;
   if (!std::filesystem::exists(place.directory + "/" + place.marker, ignored)) {
     return failed_precondition(
-        "the folder of the final weights, {}, is not the coordinator's here (it holds no {}): hosts of a job must "
-        "share it; start the coordinator with --state on a shared disk",
-        place.directory, place.marker);
+        "the folder of {}, {}, is not the coordinator's here (it holds no {}): hosts of a job must share it; start "
+        "the coordinator with --state on a shared disk",
+        what, place.directory, place.marker);
   }
   const StatusOr<AtomicFile> probe =
       AtomicFile::create(fmt::format("{}/.probe-{}", place.directory, rank.value));
   if (probe.ok()) return ok_status();
-  return failed_precondition("the folder of the final weights cannot be written here: {}",
-                             message(probe.status()));
+  return failed_precondition("the folder of {} cannot be written here: {}", what, message(probe.status()));
 }
 
 Status write_weights(const WeightsPlace& place, RankIndex rank, int ranks,

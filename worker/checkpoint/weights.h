@@ -21,8 +21,8 @@ Status load_weights(const std::string& folder, const plan::ModelSpec& model,
                     const ParameterStore& parameters);
 
 // Before the first step: is the place the coordinator's folder, seen from here, and can a file be made in it?
-// FailedPrecondition otherwise.
-Status check_weights_place(const WeightsPlace& place, RankIndex rank);
+// FailedPrecondition otherwise. `what` goes there: "the final weights".
+Status check_weights_place(const WeightsPlace& place, RankIndex rank, const std::string& what);
 
 // Writes rank-RRRRR-of-PPPPP.safetensors, float32: whole, or not at all. Errors of AtomicFile.
 Status write_weights(const WeightsPlace& place, RankIndex rank, int ranks,

@@ -128,12 +128,12 @@ TEST_F(WeightsTest, every_rank_refuses_a_folder_that_is_not_of_the_model) {
 }
 
 TEST_F(WeightsTest, folder_that_is_not_the_coordinators_is_refused_before_the_first_step) {
-  EXPECT_TRUE(check_weights_place(place, RankIndex(0)).ok());
+  EXPECT_TRUE(check_weights_place(place, RankIndex(0), "the weights").ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path(".probe-0.partial")));
-  const Status other = check_weights_place({folder.path(), ".attempt-2"}, RankIndex(0));
+  const Status other = check_weights_place({folder.path(), ".attempt-2"}, RankIndex(0), "the weights");
   EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(message(other), HasSubstr("is not the coordinator's here (it holds no .attempt-2)"));
-  EXPECT_THAT(message(check_weights_place({folder.path("none"), ".attempt-1"}, RankIndex(0))),
+  EXPECT_THAT(message(check_weights_place({folder.path("none"), ".attempt-1"}, RankIndex(0), "the weights")),
               HasSubstr("none"));
 }
 

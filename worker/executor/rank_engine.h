@@ -7,6 +7,7 @@
 // Errors say what failed; the session adds rank and step. Thread: the interpreter's.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/tensor/tensor.h"
+#include "proto/codec/codec.h"
 #include "proto/codec/messages.h"
 #include "worker/buffers/activation_pool.h"
 #include "worker/model/stage.h"
@@ -36,6 +38,7 @@ struct EngineConnection {
   Endpoint& endpoint;  // open, between the ranks of the program
   const Clock& clock;
   StepRecorder& recorder;  // takes the times of what the engine does between the steps
+  std::function<Status(const codec::ExecutorFrame&)> report;  // to the daemon; from any thread
 };
 
 struct StepVerdict {
@@ -76,7 +79,7 @@ class RankEngine {
   virtual StatusOr<StepVerdict> validate_step() { return internal_error("no step waits to be validated"); }
   // Writes what the step gave into `report`: the loss on the rank that has it, the gradient norm.
   virtual void describe_step(StepReport& report) const = 0;
-  // What stands between two steps, every slot being free: validation. The report is that of `step`.
+  // What stands between two steps, every slot being free: validation, the snapshot of a checkpoint. The report is that of `step`.
   virtual Status after_step(StepIndex step, StepReport& report) = 0;
 
   // Writes what the job leaves behind; the digests of the rank's parameters.

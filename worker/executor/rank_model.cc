@@ -16,10 +16,11 @@ RankModel::RankModel(const plan::JobSpec& job)
     : threads_(job.device.threads), operators_(kernels::make_cpu_operators(threads_)) {}
 
 StatusOr<std::unique_ptr<RankModel>> RankModel::create(const plan::JobSpec& job,
-                                                       const plan::RankProgram& program) {
+                                                       const plan::RankProgram& program,
+                                                       const StartingPoint& start) {
   std::unique_ptr<RankModel> model(new RankModel(job));
   PENSTOCK_RETURN_IF_ERROR(model->open_data(job, program));  // cheap, and the likeliest to fail: first
-  PENSTOCK_RETURN_IF_ERROR(model->allocate(job, program));
+  PENSTOCK_RETURN_IF_ERROR(model->allocate(job, program, start));
   return model;
 }
 
@@ -34,25 +35,22 @@ Status RankModel::open_data(const plan::JobSpec& job, const plan::RankProgram& p
   return ok_status();
 }
 
-Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& program) {
+Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& program,
+                           const StartingPoint& start) {
   std::vector<plan::Item> items;
   for (const plan::StageBuffers& buffers : program.buffers) {
     const auto& of_stage = job.parallel.split[buffers.stage.value];
     items.insert(items.end(), of_stage.begin(), of_stage.end());
   }
   PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items, activation_type(job)));
-  if (job.model.from.empty()) {
-    parameters_->initialise(job.model, job.train.seed, threads_);
-  } else {
-    PENSTOCK_RETURN_IF_ERROR(load_weights(job.model.from, job.model, *parameters_));
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
+  PENSTOCK_RETURN_IF_ERROR(fill(job, start));
   parameters_->pack(*operators_);
   const plan::WeightVersionsHeld held = plan::weight_versions_held(program);
   PENSTOCK_ASSIGN_OR_RETURN(
       versions_, WeightVersions::create(
                      {.by_all = held.by_all, .by_forwards = held.by_forwards, .updates = program.updates},
                      *parameters_, *operators_));
-  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
   for (const plan::StageBuffers& buffers : program.buffers) {
     PENSTOCK_ASSIGN_OR_RETURN(StageMemory stage, make_stage(job, buffers));
@@ -61,6 +59,20 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
     stages_.push_back(std::move(stage));
   }
   return warm_up();
+}
+
+Status RankModel::fill(const plan::JobSpec& job, const StartingPoint& start) {
+  if (!start.checkpoint.empty())
+    return load_checkpoint(start.checkpoint, start.step, job.model, training_state(), *parameters_);
+  if (!job.model.from.empty()) return load_weights(job.model.from, job.model, *parameters_);
+  parameters_->initialise(job.model, job.train.seed, threads_);
+  return ok_status();
+}
+
+TrainingState RankModel::training_state() const {
+  std::vector<MomentsOfParameter> moments;
+  for (const AdamW::Moments& one : optimizer_->moments()) moments.push_back({one.first, one.second});
+  return training_state_of(*parameters_, moments);
 }
 
 Status RankModel::warm_up() {

@@ -17,6 +17,7 @@
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
 #include "worker/buffers/activation_pool.h"
+#include "worker/checkpoint/training_state.h"
 #include "worker/data/data_digest.h"
 #include "worker/data/token_source.h"
 #include "worker/model/model_stage.h"
@@ -30,12 +31,19 @@ namespace penstock::worker {
 // Bytes of one tensor that passes between two stages.
 int64_t boundary_tensor_bytes(const plan::JobSpec& job);
 
+// The checkpoint that a rank starts from, and the steps that had been done then; "": from the model's first weights.
+struct StartingPoint {
+  std::string checkpoint{};
+  int64_t step = 0;
+};
+
 class RankModel {
  public:
-  // `job` outlives it; job.parallel.split names the items of program's stages. Errors: those of the data and of the
-  // weights that the job starts from, and ResourceExhausted with what the memory was for.
+  // `job` outlives it; job.parallel.split names the items of program's stages. Errors: those of the data, of the
+  // checkpoint and of the weights that the job starts from, and ResourceExhausted with what the memory was for.
   static StatusOr<std::unique_ptr<RankModel>> create(const plan::JobSpec& job,
-                                                     const plan::RankProgram& program);
+                                                     const plan::RankProgram& program,
+                                                     const StartingPoint& start = {});
 
   const std::vector<Stage*>& stages() const { return stage_list_; }
   const std::vector<ActivationPool*>& pools() const { return pool_list_; }
@@ -48,6 +56,8 @@ class RankModel {
   // All activation slots of one of the rank's stages. NotFound: it is another rank's.
   StatusOr<kernels::SlabView> activations(StageIndex stage) const;
   AdamW& optimizer() { return *optimizer_; }
+  // What a checkpoint holds of it; lives in it.
+  TrainingState training_state() const;
   WeightVersions& versions() { return *versions_; }
   // What the optimizer has not made zero itself.
   void zero_tied_gradient() { parameters_->zero_tied_gradient(*operators_); }
@@ -71,7 +81,8 @@ class RankModel {
   };
 
   explicit RankModel(const plan::JobSpec& job);
-  Status allocate(const plan::JobSpec& job, const plan::RankProgram& program);
+  Status allocate(const plan::JobSpec& job, const plan::RankProgram& program, const StartingPoint& start);
+  Status fill(const plan::JobSpec& job, const StartingPoint& start);
   // So that every kernel is made, and the fingerprint complete, before the first step.
   Status warm_up();
   Status open_data(const plan::JobSpec& job, const plan::RankProgram& program);

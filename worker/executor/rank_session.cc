@@ -86,7 +86,7 @@ Status RankSession::connect() {
                     .bind_address = executor_assignment_.bind_address};
   PENSTOCK_RETURN_IF_ERROR(endpoint_->open(group, environment_.rendezvous, kOpenTimeout));
   PENSTOCK_RETURN_IF_ERROR(compare_link_digests(*endpoint_, program));
-  return engine_->connect({*endpoint_, environment_.clock, *recorder_});
+  return engine_->connect({*endpoint_, environment_.clock, *recorder_, environment_.report});
 }
 
 Status RankSession::train() {

@@ -35,14 +35,16 @@ StatusOr<std::unique_ptr<RankEngine>> TrainingEngine::create(const plan::JobSpec
 }
 
 Status TrainingEngine::allocate() {
-  PENSTOCK_RETURN_IF_ERROR(on_host(check_weights_place()));
-  StatusOr<std::unique_ptr<RankModel>> model = RankModel::create(job_, assignment_.program);
+  PENSTOCK_RETURN_IF_ERROR(on_host(check_places()));
+  StatusOr<std::unique_ptr<RankModel>> model =
+      RankModel::create(job_, assignment_.program, {assignment_.load_from, assignment_.first_step});
   if (!model.ok()) return on_host(model.status());
   model_ = *std::move(model);
   const plan::RankProgram& program = assignment_.program;
   if (plan::is_post_validated(program) && program.rank.value + 1 < program.ranks) {
     PENSTOCK_RETURN_IF_ERROR(model_->optimizer().allocate_rollback());
   }
+  PENSTOCK_RETURN_IF_ERROR(make_writer());
   if (!assignment_.validation) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(validation_, ValidationRun::create(job_, *assignment_.validation, *model_));
   return ok_status();
@@ -63,6 +65,7 @@ std::vector<MemoryKind> TrainingEngine::memory(int64_t link_bytes) const {
   if (const int64_t rollback = model_->optimizer().rollback_bytes(); rollback > 0) {
     kinds.insert(kinds.begin() + 4, {"rollback", rollback});
   }
+  if (writer_) kinds.push_back({"snapshot", writer_->snapshot_bytes()});
   const int64_t versions = model_->weight_version_bytes();
   if (versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", versions});
   return kinds;
@@ -80,6 +83,7 @@ Status TrainingEngine::connect(const EngineConnection& connection) {
   PENSTOCK_RETURN_IF_ERROR(compare_data(endpoint, assignment_.rank, ranks, model_->data()));
   PENSTOCK_RETURN_IF_ERROR(meet_owners(endpoint));
   PENSTOCK_RETURN_IF_ERROR(meet_tied_peer(endpoint));
+  if (writer_) writer_->start(fingerprint(), connection.report, connection.clock);
   return validation_ ? validation_->connect(endpoint, connection.clock) : ok_status();
 }
 
@@ -165,7 +169,8 @@ Status TrainingEngine::update_at_once(StepIndex step, Duration& waited) {
 Status TrainingEngine::update_provisionally(StepIndex step, Duration& waited) {
   const Duration waited_before = post_validated_->waited();
   PENSTOCK_RETURN_IF_ERROR(post_validated_->end_step(step));
-  const bool is_followed_by_step = step.value + 1 < job_.train.steps && !validates_after(job_, step);
+  const bool is_followed_by_step =
+      step.value + 1 < job_.train.steps && !validates_after(job_, step) && !is_kept_after(step);
   if (!is_followed_by_step) {
     PENSTOCK_ASSIGN_OR_RETURN(const StepVerdict verdict, post_validated_->validate());
     PENSTOCK_RETURN_IF_ERROR(post_validated_->settle());
@@ -206,9 +211,14 @@ void TrainingEngine::describe_step(StepReport& report) const {
 Status TrainingEngine::after_step(StepIndex step, StepReport& report) {
   log_expert_loads(step);
   report.validation_loss.reset();
-  if (!validation_ || !validates_after(job_, step)) return ok_status();
-  PENSTOCK_ASSIGN_OR_RETURN(report.validation_loss, validation_->run());
-  return ok_status();
+  if (validation_ && validates_after(job_, step)) {
+    PENSTOCK_ASSIGN_OR_RETURN(report.validation_loss, validation_->run());
+  }
+  return is_kept_after(step) ? writer_->take(step.value + 1) : ok_status();
+}
+
+bool TrainingEngine::is_kept_after(StepIndex step) const {
+  return writer_ && (step.value + 1) % job_.checkpoint.every == 0;
 }
 
 // After the first step, every hundredth and the last.
@@ -221,6 +231,7 @@ void TrainingEngine::log_expert_loads(StepIndex step) const {
 }
 
 StatusOr<std::vector<ParameterDigest>> TrainingEngine::finish() {
+  if (writer_) PENSTOCK_RETURN_IF_ERROR(writer_->drain());
   PENSTOCK_RETURN_IF_ERROR(write_weights());
   std::vector<ParameterDigest> digests;
   for (const WeightDigest& digest : model_->parameters().digests()) {
@@ -229,9 +240,24 @@ StatusOr<std::vector<ParameterDigest>> TrainingEngine::finish() {
   return digests;
 }
 
-Status TrainingEngine::check_weights_place() const {
-  if (assignment_.weights.directory.empty()) return ok_status();
-  return worker::check_weights_place(assignment_.weights, assignment_.rank);
+Status TrainingEngine::check_places() const {
+  if (!assignment_.weights.directory.empty())
+    PENSTOCK_RETURN_IF_ERROR(check_weights_place(assignment_.weights, assignment_.rank, "the final weights"));
+  if (assignment_.checkpoints.directory.empty()) return ok_status();
+  return check_weights_place(assignment_.checkpoints, assignment_.rank, "the checkpoints");
+}
+
+Status TrainingEngine::make_writer() {
+  if (job_.checkpoint.every == 0 || assignment_.checkpoints.directory.empty()) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      writer_, CheckpointWriter::create({.attempt = assignment_.attempt,
+                                         .rank = assignment_.rank,
+                                         .ranks = assignment_.program.ranks,
+                                         .directory = assignment_.checkpoints.directory,
+                                         .spec_yaml = assignment_.spec_yaml,
+                                         .samples_per_step = job_.train.global_batch_size},
+                                        part_of(model_->training_state(), parameters_to_write())));
+  return ok_status();
 }
 
 Status TrainingEngine::write_weights() const {

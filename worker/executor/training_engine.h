@@ -1,5 +1,5 @@
 // The engine that trains: a rank's part of the model on this host's memory and cores, with its optimizer, what it
-// exchanges with the other ranks between the steps, held-out validation and the final weights.
+// exchanges with the other ranks between the steps, held-out validation, checkpoints and the final weights.
 //
 // Thread: the interpreter's.
 #pragma once
@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "plan/spec/job_spec.h"
 #include "proto/codec/messages.h"
+#include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/executor/global_norm.h"
 #include "worker/executor/post_validated_step.h"
 #include "worker/executor/rank_engine.h"
@@ -50,7 +51,9 @@ class TrainingEngine final : public RankEngine {
   TrainingEngine(const plan::JobSpec& job, const Assignment& assignment)
       : job_(job), assignment_(assignment) {}
   Status allocate();
-  Status check_weights_place() const;
+  Status check_places() const;
+  Status make_writer();
+  bool is_kept_after(StepIndex step) const;  // whether a checkpoint follows it
   Status write_weights() const;
   Status update_at_once(StepIndex step, Duration& waited);
   Status update_provisionally(StepIndex step, Duration& waited);
@@ -70,6 +73,7 @@ class TrainingEngine final : public RankEngine {
   std::unique_ptr<TiedWeights> tied_;                  // with tied embeddings
   std::unique_ptr<ReplicaSums> replicas_;              // where stages have a second replica
   std::unique_ptr<ValidationRun> validation_;          // with validation
+  std::unique_ptr<CheckpointWriter> writer_;  // with checkpoints; reads model_, and so ends before it
   std::optional<EngineConnection> connection_;
   StepIndex step_;  // the last one that ended
   // Of it, unless it is provisional: the model's, or this rank's where no rank waits for another.

@@ -58,6 +58,12 @@ AdamW::AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, ker
   }
 }
 
+std::vector<AdamW::Moments> AdamW::moments() const {
+  std::vector<Moments> moments;
+  for (const State& state : by_parameter_) moments.push_back({state.first, state.second});
+  return moments;
+}
+
 std::span<const SquaredNorm> AdamW::local_squared_norms() {
   squared_norms_.clear();
   for (const Parameter& parameter : parameters_->parameters()) {

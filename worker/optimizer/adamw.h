@@ -71,6 +71,13 @@ class AdamW {
   // Weights, packed copies and moments have the bytes that they had before; gradients stay.
   void roll_back();
 
+  struct Moments {
+    kernels::TensorView first;
+    kernels::TensorView second;
+  };
+  // Of each of the rank's parameters, in model order: for checkpoints, between steps.
+  std::vector<Moments> moments() const;
+
   // Memory account: both moments.
   int64_t optimizer_bytes() const { return moments_.bytes(); }
   int64_t rollback_bytes() const { return rollback_.bytes(); }

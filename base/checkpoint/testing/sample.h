@@ -71,7 +71,7 @@ inline std::string write_sample(const std::string& directory, int64_t step) {
   part("rank-00001-of-00002.safetensors", 2, 2);
   part("moments-00000-of-00002.safetensors", 4, 4);
   part("moments-00001-of-00002.safetensors", 8, 4);
-  auto path = commit_draft(directory, draft, manifest);
+  auto path = commit_draft(directory, draft, manifest, all);
   PENSTOCK_CHECK(path.ok(), "{}", message(path.status()));
   return *path;
 }

@@ -66,6 +66,15 @@ StatusOr<plan::LoweredProgram> plan_validation(const plan::JobSpec& spec,
   return lowered;
 }
 
+// Between the updates of one program older weights are still read: there is nothing whole to keep.
+Status check_checkpoints(const plan::JobSpec& spec, const plan::LoweredProgram& program) {
+  const int updates = program.ranks.front().updates;
+  if (spec.checkpoint.every % updates == 0) return ok_status();
+  return invalid_argument(
+      "{}: expected a multiple of the {} updates between which the schedule drains, found {}",
+      plan::place_of(spec, "checkpoint.every"), updates, spec.checkpoint.every);
+}
+
 // What the memory of each rank is predicted from: the training's buffers and both programs' links, and where a program
 // spans several updates what it reads of older weights. Activation slots are shared, boundary slots are not.
 std::vector<plan::RankProgram> memory_users(const AttemptPlan& plan) {
@@ -113,6 +122,7 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
                   {.posting = at_consumer ? plan::Posting::AtConsumer : plan::Posting::Early,
                    .step_rule = post_validated ? plan::StepRule::PostValidated : plan::StepRule::Barrier}));
   PENSTOCK_RETURN_IF_ERROR(check_lowered(name, attempt->program));
+  PENSTOCK_RETURN_IF_ERROR(check_checkpoints(spec, attempt->program));
   if (spec.validation.every > 0) {
     PENSTOCK_ASSIGN_OR_RETURN(attempt->validation, plan_validation(spec, compute));
   }
@@ -161,6 +171,9 @@ Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, A
   }
   assignment.rank_hosts = std::move(request.rank_hosts);
   assignment.weights = std::move(request.weights);
+  assignment.first_step = request.first_step;
+  assignment.checkpoints = std::move(request.checkpoints);
+  assignment.load_from = std::move(request.load_from);
   return assignment;
 }
 

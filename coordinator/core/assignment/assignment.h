@@ -44,8 +44,11 @@ struct AssignmentRequest {
   AttemptKey attempt{};  // with the incarnation of the rank's worker
   RankIndex rank{};
   int device = 0;
+  int64_t first_step = 0;
+  std::string load_from{};
   std::vector<std::string> rank_hosts{};
   WeightsPlace weights{};
+  WeightsPlace checkpoints{};
 };
 Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, AssignmentRequest request);
 

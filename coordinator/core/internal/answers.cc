@@ -17,13 +17,13 @@ void refuse(Turn& turn, AnswerSubmit& answer, const std::string& job, const std:
   turn.emit(std::move(answer));
 }
 
-void refuse(Turn& turn, AnswerCancel& answer, const std::string& job, const std::string& why,
+void refuse(Turn& turn, AnswerControl& answer, const std::string& job, const std::string& why,
             StatusCode code) {
-  answer.state = error(
-      code,
-      "cancel: job {} has been told to stop, but that is not on disk yet: {}; it shows its end once the "
-      "store commits",
-      job, why);
+  answer.state =
+      error(code,
+            "{}: job {} has been told{}, but that is not on disk yet: {}; it shows it once the store "
+            "commits",
+            answer.what, job, answer.what == std::string("cancel") ? " to stop" : "", why);
   turn.emit(std::move(answer));
 }
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -35,6 +37,11 @@ PlacementRequest placement_request(const Job& job) {
   return request;
 }
 
+WeightsPlace checkpoints_place(const Turn& turn, const Job& job, const WeightsPlace& weights) {
+  const std::string directory = checkpoints_directory(turn.state.options, job);
+  return directory.empty() ? WeightsPlace{} : WeightsPlace{directory, weights.marker};
+}
+
 // Reserves the seats and starts what must come before the assignment: the number on disk, and the programs.
 void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   Attempt attempt;
@@ -42,7 +49,8 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   attempt.order = turn.state.next_placement++;
   attempt.prepare_by = turn.now.time + turn.state.options.preparing_limit;
   attempt.weights = weights_place(turn, job, attempt);
-  attempt.window = StepWindow(static_cast<int>(placement.seats.size()), 0);
+  attempt.checkpoints = checkpoints_place(turn, job, attempt.weights);
+  attempt.durable_before = job.status.durable_step;
   if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
   job.placed.clear();
   for (size_t r = 0; r < placement.seats.size(); ++r) {
@@ -67,7 +75,13 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   writes.push_back(PutAttempt{job.name(), job.status.attempt, job.attempt->order, job.placed});
   const Ticket ticket = turn.save(std::move(writes));
   turn.after(ticket, StartAttempt{job.name(), job.status.attempt});
-  turn.emit(PlanAttempt{job.name(), job.attempt->order, job.spec, job.attempt->weights});
+  turn.emit(PlanAttempt{.job = job.name(),
+                        .order = job.attempt->order,
+                        .spec = job.spec,
+                        .weights = job.attempt->weights,
+                        .checkpoints = {.place = job.attempt->checkpoints,
+                                        .is_own = !job.definition.checkpoints.starts_with('/'),
+                                        .latest_step = job.status.step}});
 }
 
 Job* live_attempt(State& state, const std::string& name, int64_t number) {
@@ -118,8 +132,11 @@ bool assign_some(Turn& turn, Job& job) {
                                               {.attempt = {job.name(), attempt.number, rank.incarnation},
                                                .rank = RankIndex(static_cast<int64_t>(r)),
                                                .device = rank.device,
+                                               .first_step = attempt.first_step,
+                                               .load_from = attempt.load_from,
                                                .rank_hosts = attempt.hosts,
-                                               .weights = attempt.weights}));
+                                               .weights = attempt.weights,
+                                               .checkpoints = attempt.checkpoints}));
     rank.assigned = true;
   }
   if (end < attempt.ranks.size()) return false;
@@ -175,7 +192,30 @@ void measure_stage(StageView& view, const StepReport& report) {
   }
 }
 
-void commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
+bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
+}
+
+// A step that an earlier attempt has committed: it must come out the same. False: it did not, and the job has failed.
+bool is_replayed(Turn& turn, Job& job, std::optional<double> loss) {
+  const auto step = static_cast<size_t>(job.attempt->window.committed() - 1);
+  if (!loss || step >= job.losses.size() || same_bits(job.losses[step], *loss)) return true;
+  const std::string start = job.attempt->first_step == 0
+                                ? "the start"
+                                : fmt::format("the checkpoint of step {}", job.attempt->first_step);
+  fail_job(turn, job,
+           fmt::format(
+               "step {} was done again from {} and must give the same loss: expected {}, found {}; its ranks "
+               "compute with {}: look whether the data or the machines have changed",
+               step, start, job.losses[step], *loss, job.attempt->ranks.front().fingerprint));
+  return false;
+}
+
+// False: the job has failed.
+bool commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
+  for (StageView& view : job.stages) measure_stage(view, reports[static_cast<size_t>(view.rank.value)]);
+  if (job.attempt->window.committed() <= job.status.step)
+    return is_replayed(turn, job, loss_of(*job.attempt, reports, &StepReport::loss));
   StepCommitted committed{.job = job.name(),
                           .step = job.attempt->window.committed(),
                           .loss = loss_of(*job.attempt, reports, &StepReport::loss),
@@ -183,7 +223,6 @@ void commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
                           .tokens = job.definition.tokens_per_step};
   for (const StepReport& report : reports)
     committed.seconds = std::max(committed.seconds, report.wall_seconds);
-  for (StageView& view : job.stages) measure_stage(view, reports[static_cast<size_t>(view.rank.value)]);
 
   job.recent_step_seconds.push_back(committed.seconds);
   if (job.recent_step_seconds.size() > kRecentSteps) job.recent_step_seconds.pop_front();
@@ -201,18 +240,19 @@ void commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
   if (job.validation.size() > kValidationsKept) job.validation.pop_front();
   committed.reports = std::move(reports);
   turn.observe(std::move(committed));
+  return true;
 }
 
 void succeed(Turn& turn, Job& job) {
   begin_ending(turn, job,
                {.state = JobState::Succeeded,
                 .reason = counted(job.status.step, "step") + " done",
-                .exit_code = ExitCode::Succeeded});
+                .exit_code = ExitCode::Succeeded,
+                .weights_digest = job.attempt->weights_digest});
 }
 
-void succeed_when_finished(Turn& turn, Job& job) {
+void conclude(Turn& turn, Job& job) {
   Attempt& attempt = *job.attempt;
-  if (attempt.finished < static_cast<int>(attempt.ranks.size())) return;
   if (job.status.step < job.definition.steps) {
     fail_job(turn, job,
              fmt::format("every rank has finished, but {} of {} steps were reported by all of them",
@@ -231,12 +271,18 @@ void succeed_when_finished(Turn& turn, Job& job) {
     fail_job(turn, job, message(digest.status()));
     return;
   }
-  job.status.weights_digest = *digest;
+  attempt.weights_digest = *digest;
   if (attempt.weights.directory.empty()) return succeed(turn, job);
   turn.emit(CommitWeights{job.name(), attempt.order, job.spec, attempt.weights});
 }
 
 }  // namespace
+
+void succeed_when_finished(Turn& turn, Job& job) {
+  const Attempt& attempt = *job.attempt;
+  if (attempt.finished == static_cast<int>(attempt.ranks.size()) && attempt.committing == 0)
+    conclude(turn, job);
+}
 
 void place_queue(Turn& turn) {
   State& state = turn.state;
@@ -287,7 +333,18 @@ void on_planned(Turn& turn, AttemptPlanned event) {
     fail_job(turn, *job, message(event.status));
     return;
   }
-  job->attempt->plan = std::move(event.plan);
+  Attempt& attempt = *job->attempt;
+  attempt.plan = std::move(event.plan);
+  attempt.load_from = std::move(event.load_from);
+  attempt.first_step = event.first_step;
+  attempt.last_checkpoint = event.first_step;
+  attempt.window = StepWindow(static_cast<int>(attempt.ranks.size()), event.first_step);
+  attempt.durable_before = event.first_step;
+  job->status.durable_step = event.first_step;
+  for (const std::string& refused : event.refused)
+    note(turn, *job, fmt::format("a checkpoint is not used: {}", one_line(refused)));
+  if (attempt.first_step > 0)
+    note(turn, *job, fmt::format("goes on from the checkpoint of step {}", attempt.first_step));
   assign_when_ready(turn, *job);
 }
 
@@ -352,13 +409,14 @@ void suspect(Turn& turn, Job& job, const std::string& reason) {
 void commit_steps(Turn& turn, Job& job) {
   bool any = false;
   while (std::optional<std::vector<StepReport>> reports = job.attempt->window.take_committed()) {
-    commit(turn, job, *std::move(reports));
+    if (!commit(turn, job, *std::move(reports))) return;
     any = true;
   }
   if (!any) return;
   progress_made(turn, job);
   changed(turn, job);
   save_progress(turn, job);
+  commit_checkpoints(turn, job);
 }
 
 // One save at a time and job: a slow disk gets longer saves, not a longer queue.
@@ -385,7 +443,7 @@ void save_progress(Turn& turn, Job& job) {
 void check_deadlines(Turn& turn, Job& job) {
   const Attempt& attempt = *job.attempt;
   if (attempt.suspicion && turn.now.time >= attempt.suspicion->decide_at) {
-    fail_job(turn, job, std::string(attempt.suspicion->reason));
+    fail_attempt(turn, job, std::string(attempt.suspicion->reason));
     return;
   }
   if (job.status.state != JobState::Preparing || turn.now.time < attempt.prepare_by) return;
@@ -393,9 +451,9 @@ void check_deadlines(Turn& turn, Job& job) {
   for (size_t r = 0; r < attempt.ranks.size(); ++r) {
     if (!attempt.ranks[r].ready) missing.push_back(fmt::format("rank {} on {}", r, attempt.ranks[r].worker));
   }
-  fail_job(turn, job,
-           fmt::format("not ready after {:.0f} s: {}", to_seconds(turn.state.options.preparing_limit),
-                       list_cut(missing)));
+  fail_attempt(turn, job,
+               fmt::format("not ready after {:.0f} s: {}", to_seconds(turn.state.options.preparing_limit),
+                           list_cut(missing)));
 }
 
 }  // namespace penstock::coordinator

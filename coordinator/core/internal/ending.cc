@@ -13,7 +13,8 @@ Worker* worker_of(Fleet& fleet, const RankState& rank) {
 }
 
 // Stops one rank of an attempt that is over. A rank that was never assigned has no executor.
-void release_rank(Turn& turn, const Job& job, RankIndex index, const RankState& rank, const End& end) {
+void release_rank(Turn& turn, const Job& job, RankIndex index, const RankState& rank,
+                  const std::string& reason) {
   Worker* worker = worker_of(turn.state.fleet, rank);
   if (!worker) return;
   const AttemptKey key{job.name(), job.attempt->number, rank.incarnation};
@@ -25,10 +26,10 @@ void release_rank(Turn& turn, const Job& job, RankIndex index, const RankState& 
     return;
   }
   const TimePoint again = turn.now.time + turn.state.options.abort_retry;
-  stop(*device, end.reason, turn.now.time, again);
+  stop(*device, reason, turn.now.time, again);
   // A finished rank's executor leaves by itself and a dead one is gone; the others are told now.
   if (worker->is_open() && !rank.finished && !rank.dead)
-    turn.send(worker->session, Abort{key, index, end.reason});
+    turn.send(worker->session, Abort{key, index, reason});
 }
 
 void trim_logs(State& state) {
@@ -79,22 +80,34 @@ void begin_ending(Turn& turn, Job& job, const End& end) {
   status.by = end.by;
   status.since_unix_ms = turn.now.unix_ms;
   status.exit_code = static_cast<int>(end.exit_code);
+  if (!end.weights_digest.empty()) status.weights_digest = end.weights_digest;
   const JobEventView event{status.since_unix_ms, status.state, status.reason, status.by};
-  const auto unsaved = job.losses.begin() + static_cast<std::ptrdiff_t>(job.steps_saved);
-  const Ticket ticket = turn.save(
-      {PutStatus{job.name(), status},
-       AddEvent{job.name(), job.next_event, static_cast<int64_t>(turn.state.options.events_per_job), event},
-       AddLosses{job.name(), job.steps_saved, {unsaved, job.losses.end()}},
-       AddValidation{job.name(), job.take_unsaved_validation()}, PutStages{job.name(), job.stages}});
-  job.steps_saved = static_cast<int64_t>(job.losses.size());
+  std::vector<Write> writes = unsaved_progress(job);
+  writes.push_back(PutStatus{job.name(), status});
+  writes.push_back(
+      AddEvent{job.name(), job.next_event, static_cast<int64_t>(turn.state.options.events_per_job), event});
+  const Ticket ticket = turn.save(std::move(writes));
   job.ending = Ending{ticket, std::move(status)};
   turn.after(ticket, EndJob{job.name()});
 
+  end_attempt(turn, job, end.reason);
+}
+
+std::vector<Write> unsaved_progress(Job& job) {
+  const auto unsaved = job.losses.begin() + static_cast<std::ptrdiff_t>(job.steps_saved);
+  std::vector<Write> writes = {AddLosses{job.name(), job.steps_saved, {unsaved, job.losses.end()}},
+                               AddValidation{job.name(), job.take_unsaved_validation()},
+                               PutStages{job.name(), job.stages}};
+  job.steps_saved = static_cast<int64_t>(job.losses.size());
+  return writes;
+}
+
+void end_attempt(Turn& turn, Job& job, const std::string& reason) {
   if (!job.attempt) return;
   const std::vector<RankState> ranks = std::move(job.attempt->ranks);
   for (size_t r = 0; r < ranks.size(); ++r)
-    release_rank(turn, job, RankIndex(static_cast<int64_t>(r)), ranks[r], end);
-  answer(turn, turn.state.broker.end_attempt(job.name(), job.attempt->number, end.reason));
+    release_rank(turn, job, RankIndex(static_cast<int64_t>(r)), ranks[r], reason);
+  answer(turn, turn.state.broker.end_attempt(job.name(), job.attempt->number, reason));
   job.attempt.reset();
 }
 

@@ -53,6 +53,7 @@ Job new_job(Turn& turn, const Submit& event) {
                     .ranks = spec.ranks(),
                     .stages = spec.stages(),
                     .microbatches = spec.microbatches()};
+  job.definition.checkpoints = checkpoints_of(spec, job.name());
   job.status = {.state = JobState::Queued,
                 .reason = "submitted",
                 .by = event.principal,
@@ -88,24 +89,28 @@ bool answer_repeated(Turn& turn, const Submit& event) {
 // What a restarted coordinator does with a job that was not over.
 void resume(Turn& turn, Job& job) {
   const JobState state = job.status.state;
-  if (state != JobState::Queued && state != JobState::Placing && state != JobState::Paused) {
-    fail_job(turn, job,
-             fmt::format(
-                 "the coordinator was restarted while the job was {} in step {}; recovery is not built yet: "
-                 "submit it again",
-                 to_string(state), job.status.step));
-    return;
-  }
   StatusOr<plan::JobSpec> spec = plan::parse_job_spec(job.definition.spec_yaml);
   if (!spec.ok()) {
     fail_job(turn, job, "the restarted coordinator refuses the job file: " + message(spec.status()));
     return;
   }
   job.spec = std::make_shared<const plan::JobSpec>(*std::move(spec));
-  if (state == JobState::Paused) return;
+  if (state == JobState::Paused || state == JobState::Recovering) return;
   if (state == JobState::Placing)
     turn.save(move_job(turn, job, JobState::Queued, "the coordinator was restarted", "coordinator"));
-  turn.state.queue.push_back(job.name());
+  if (state == JobState::Queued || state == JobState::Placing) {
+    turn.state.queue.push_back(job.name());
+    return;
+  }
+  const std::string reason = fmt::format("the coordinator was restarted while the job was {} in step {}",
+                                         to_string(state), job.status.step);
+  if (state == JobState::Draining) {
+    become_paused(turn, job, reason, "coordinator");
+    return;
+  }
+  // Not the job's fault: it costs nothing of its budget.
+  if (job.spec->restart.max > 0) return recover(turn, job, reason, Duration{});
+  fail_job(turn, job, reason + ", and restart.max is 0: submit it again");
 }
 
 Job job_from(const StoredJob& stored) {
@@ -117,6 +122,8 @@ Job job_from(const StoredJob& stored) {
   job.next_event = stored.next_event;
   job.losses = stored.losses;
   job.steps_saved = static_cast<int64_t>(job.losses.size());
+  // A save may hold a later status than its losses: what is not on record is done again.
+  if (!job.ended() && !job.losses.empty()) job.status.step = std::min(job.status.step, job.steps_saved);
   job.validation.assign(stored.validation.begin(), stored.validation.end());
   if (!job.validation.empty()) job.validation_saved = job.validation.back().step;
   job.stages = stored.stages;
@@ -147,6 +154,11 @@ void add_event(Turn& turn, Job& job, bool replaces) {
 }
 
 }  // namespace
+
+std::string checkpoints_of(const plan::JobSpec& spec, const std::string& name) {
+  if (spec.checkpoint.every == 0) return "";
+  return spec.checkpoint.directory.empty() ? name + "/checkpoints" : spec.checkpoint.directory;
+}
 
 void changed(Turn& turn, Job& job) {
   ++job.version;
@@ -272,7 +284,7 @@ void admit_job(Turn& turn, const std::string& name) {
 void on_cancel(Turn& turn, const Cancel& event) {
   Job* job = turn.state.find_job(event.job);
   if (!job || !job->admitted) {
-    turn.emit(AnswerCancel{event.reply, no_such_job(turn.state, event.job)});
+    turn.emit(AnswerControl{event.reply, no_such_job(turn.state, event.job)});
     return;
   }
   if (job->live()) {
@@ -283,10 +295,10 @@ void on_cancel(Turn& turn, const Cancel& event) {
                   .exit_code = ExitCode::Cancelled});
   }
   if (job->ended()) {
-    turn.emit(AnswerCancel{event.reply, job->status.state});
+    turn.emit(AnswerControl{event.reply, job->status.state});
   } else {
     answer_when_durable(
-        turn, {job->ending->ticket, job->name(), AnswerCancel{event.reply, job->ending->status.state}});
+        turn, {job->ending->ticket, job->name(), AnswerControl{event.reply, job->ending->status.state}});
   }
 }
 

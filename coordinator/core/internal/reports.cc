@@ -88,9 +88,9 @@ struct Said {
       if (device.use != DeviceUse::Held) continue;
       Job* job = turn.state.find_job(device.attempt.job);
       if (!job || !job->live() || rank_of(*job, device.rank).finished) continue;
-      fail_job(turn, *job,
-               fmt::format("rank {} was stopped in step {}: worker {} drains: {}", device.rank.value,
-                           job->attempt->window.next_of(device.rank), worker.name, worker.reason));
+      fail_attempt(turn, *job,
+                   fmt::format("rank {} was stopped in step {}: worker {} drains: {}", device.rank.value,
+                               job->attempt->window.next_of(device.rank), worker.name, worker.reason));
     }
   }
 
@@ -188,6 +188,20 @@ struct Said {
     rank_finished(turn, *job, std::move(report));
   }
 
+  void operator()(const CheckpointWritten& report) {
+    Job* job = fenced(report.attempt, report.rank);
+    if (!job) return;
+    const Attempt& attempt = *job->attempt;
+    const int64_t every = job->spec->checkpoint.every;
+    const RankState& rank = rank_of(*job, report.rank);
+    const bool expected = rank.ready && !rank.finished && every > 0 && report.step % every == 0 &&
+                          report.step > attempt.first_step && report.step <= job->definition.steps &&
+                          report.step - attempt.window.committed() <= steps_ahead(*job);
+    if (!expected) return turn.refuse(Refusal::Malformed);
+    if (report.step <= attempt.last_checkpoint) return turn.refuse(Refusal::Duplicate);
+    checkpoint_written(turn, *job, report);
+  }
+
   // An executor says so before it ends: its device is free only when it has stopped.
   void operator()(RankFailed& report) {
     Job* job = fenced(report.attempt, report.rank);
@@ -200,7 +214,7 @@ struct Said {
     const std::string reason = fmt::format("rank {} on {} failed{}: {}{}", report.rank.value, worker.name,
                                            step_text(report), report.reason, how_it_ended(report));
     // A signal is a cause; a rank's own word may only be an effect of another rank's death.
-    if (rank.dead) return fail_job(turn, *job, reason);
+    if (rank.dead) return fail_attempt(turn, *job, reason);
     suspect(turn, *job, reason);
   }
 

@@ -50,7 +50,8 @@ Duration stall_limit(const std::deque<double>& recent_step_seconds, const Option
 
 void check_stall(Turn& turn, Job& job) {
   Attempt& attempt = *job.attempt;
-  if (job.status.state != JobState::Running || attempt.suspicion) return;
+  const bool runs = job.status.state == JobState::Running || job.status.state == JobState::Draining;
+  if (!runs || attempt.suspicion) return;
   const Duration silent = turn.now.time - attempt.progressed;
   if (silent < stall_limit(job.recent_step_seconds, turn.state.options)) return;
   const RankIndex rank = slowest(attempt);

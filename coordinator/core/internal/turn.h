@@ -29,9 +29,7 @@ struct Turn {
   // Does `what` when the ticket is durable.
   void after(Ticket ticket, Continuation what) { state.store.after(ticket, std::move(what)); }
 
-  void send(SessionId session, CoordinatorMessage message) {
-    emit(SendToWorker{session, std::move(message)});
-  }
+  void send(SessionId session, CoordinatorMessage message);
   void observe(Observation observation) { emit(Observed{std::move(observation)}); }
   void refuse(Refusal refusal);
   template <typename... Args>
@@ -60,6 +58,8 @@ void on_restore(Turn& turn, Restore event);
 void on_submit(Turn& turn, Submit event);
 void on_cancel(Turn& turn, const Cancel& event);
 void admit_job(Turn& turn, const std::string& name);
+// As JobDefinition::checkpoints has it.
+std::string checkpoints_of(const plan::JobSpec& spec, const std::string& name);
 Status no_such_job(const State& state, const std::string& name);
 
 // answers.cc
@@ -81,14 +81,43 @@ struct End {
   std::string reason{};
   std::string by = "coordinator";
   ExitCode exit_code = ExitCode::Failed;
+  std::string weights_digest{};  // of a job that has succeeded
 };
+// What is not in the store yet of a job's steps.
+std::vector<Write> unsaved_progress(Job& job);
 // Ends a live job: its other ranks are told at once, the state is shown when it is durable.
 void begin_ending(Turn& turn, Job& job, const End& end);
 void fail_job(Turn& turn, Job& job, const std::string& reason);
+// Stops the ranks of the attempt, if there is one.
+void end_attempt(Turn& turn, Job& job, const std::string& reason);
 void finish_ending(Turn& turn, const std::string& name);
 void retire_jobs(Turn& turn);
 // The rank's executor is gone; its device is free already.
 void executor_gone(Turn& turn, const AttemptKey& attempt);
+
+// pausing.cc
+void on_pause(Turn& turn, const Pause& event);
+void on_resume(Turn& turn, const Resume& event);
+// Ends the attempt of a job that waits for a person then. The ticket of what is written.
+Ticket become_paused(Turn& turn, Job& job, const std::string& reason, const std::string& by);
+
+// recovery.cc
+// Ends the attempt; the job goes on with another one, or fails, as its file says.
+void fail_attempt(Turn& turn, Job& job, const std::string& reason);
+// Ends the attempt of a job that gets another one.
+void recover(Turn& turn, Job& job, const std::string& reason, Duration delay);
+// Queues a Recovering job whose executors are gone.
+void place_again(Turn& turn, Job& job);
+// Puts the job where it was: by order of submission.
+void enqueue(Turn& turn, const Job& job);
+
+// checkpoints.cc
+std::string checkpoints_directory(const Options& options, const Job& job);  // "": none
+void checkpoint_written(Turn& turn, Job& job, const CheckpointWritten& report);
+// Of those that all ranks have told of.
+void commit_checkpoints(Turn& turn, Job& job);
+void steps_recorded(Turn& turn, const std::string& name, int64_t order, int64_t step);
+void on_checkpoint_committed(Turn& turn, const CheckpointCommitted& event);
 
 // attempts.cc: placing, planning, assigning, committing.
 void place_queue(Turn& turn);
@@ -98,7 +127,9 @@ void start_attempt(Turn& turn, const std::string& name, int64_t attempt);
 void assign_more(Turn& turn);
 void rank_ready(Turn& turn, Job& job, const RankReady& report);
 void rank_finished(Turn& turn, Job& job, RankFinished report);
-// Keeps the first failure that a rank reports of itself; fail_job when a better-founded one comes.
+// Once every rank has its result in, and every checkpoint is on the disk.
+void succeed_when_finished(Turn& turn, Job& job);
+// Keeps the first failure that a rank reports of itself; fail_attempt when a better-founded one comes.
 void suspect(Turn& turn, Job& job, const std::string& reason);
 void commit_steps(Turn& turn, Job& job);
 void save_progress(Turn& turn, Job& job);

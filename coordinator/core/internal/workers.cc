@@ -6,7 +6,7 @@
 namespace penstock::coordinator {
 namespace {
 
-// Takes the worker for lost; fails the jobs whose ranks it runs.
+// Takes the worker for lost, and with it the attempts whose ranks it runs.
 void lose(Turn& turn, Worker& worker, const std::string& reason) {
   turn.warn("worker {} incarnation {} is lost: {}", worker.name, worker.incarnation, reason);
   turn.placing_due = true;
@@ -17,9 +17,9 @@ void lose(Turn& turn, Worker& worker, const std::string& reason) {
     Job* job = turn.state.find_job(device.attempt.job);
     if (!job || !job->live() || !job->attempt) continue;
     if (job->attempt->ranks[static_cast<size_t>(device.rank.value)].finished) continue;
-    fail_job(turn, *job,
-             fmt::format("rank {} was lost in step {}: worker {}: {}", device.rank.value,
-                         job->attempt->window.next_of(device.rank), worker.name, reason));
+    fail_attempt(turn, *job,
+                 fmt::format("rank {} was lost in step {}: worker {}: {}", device.rank.value,
+                             job->attempt->window.next_of(device.rank), worker.name, reason));
   }
 }
 
@@ -113,6 +113,7 @@ void on_tick(Turn& turn) {
   for (auto& [name, job] : state.jobs) {
     if (job.live() && job.attempt) check_deadlines(turn, job);
     if (job.live() && job.attempt) check_stall(turn, job);
+    if (job.live()) place_again(turn, job);
   }
   executors_gone(turn, forget_old(state.fleet, turn.now.time, state.options));
   answer_overdue(turn);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,13 @@ struct RankState {
   std::vector<ParameterDigest> digests{};
 };
 
+// A checkpoint of which some ranks have written their part.
+struct PendingCheckpoint {
+  std::vector<bool> told{};  // [rank]
+  int count = 0;
+  std::string problem{};  // of the first rank that could not
+};
+
 // A rank has said that it failed, but another's death may be the cause: see Options::settling.
 struct Suspicion {
   std::string reason{};
@@ -47,6 +55,14 @@ struct Attempt {
   std::vector<RankIndex> loss_ranks{};
   StepWindow window;
   WeightsPlace weights{};
+  WeightsPlace checkpoints{};
+  int64_t first_step = 0;  // what was done before it
+  std::string load_from{};
+  std::map<int64_t, PendingCheckpoint> pending_checkpoints{};  // by step
+  int64_t last_checkpoint = 0;                                 // all ranks have told of it, or of its failure
+  int committing = 0;                                          // checkpoints on their way to the disk
+  std::string weights_digest{};                                // of its result, once all ranks have told
+  int64_t durable_before = 0;                                  // the job's durable_step when it began
   TimePoint prepare_by{};
   int ready = 0;
   int finished = 0;
@@ -88,6 +104,7 @@ struct Job {
   int64_t steps_saved = 0;       // losses up to here are in the store
   int64_t validation_saved = 0;  // validation up to this step is in the store
   bool saving_progress = false;
+  TimePoint recover_at{};  // while Recovering: not placed before
   TimePoint stages_saved_at{};
 
   // To be written now.

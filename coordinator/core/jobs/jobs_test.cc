@@ -267,10 +267,10 @@ TEST(Store, cancel_on_a_full_disk_stops_the_ranks_at_once_and_calls_that_wait_ar
   world.tell(StoreHealth{resource_exhausted("database or disk is full")});
   EXPECT_EQ(messages<Abort>(world, world.tell(Cancel{1, name, "bob"})).size(), 2u);
   world.tell(Cancel{2, name, "bob"});
-  const auto third = of<AnswerCancel>(world.tell(Cancel{3, name, "bob"}));
+  const auto third = of<AnswerControl>(world.tell(Cancel{3, name, "bob"}));
   ASSERT_EQ(third.size(), 1u);
   EXPECT_EQ(third[0].state.status().code(), StatusCode::kResourceExhausted);
-  const auto late = of<AnswerCancel>(world.tick(3s));
+  const auto late = of<AnswerControl>(world.tick(3s));
   ASSERT_EQ(late.size(), 2u);
   EXPECT_THAT(message(late[0].state.status()), HasSubstr("has been told to stop"));
   world.make_durable();
@@ -666,9 +666,9 @@ TEST(Cancel, works_in_every_live_state_and_is_answered_when_durable) {
     ASSERT_EQ(world.state_of(name), from);
     world.durable_at_once = false;
     const auto commands = world.tell(Cancel{77, name, "bob"});
-    EXPECT_TRUE(of<AnswerCancel>(commands).empty());
+    EXPECT_TRUE(of<AnswerControl>(commands).empty());
     EXPECT_EQ(messages<Abort>(world, commands).size(), from == Preparing || from == Running ? 2u : 0u);
-    const auto answers = of<AnswerCancel>(world.make_durable());
+    const auto answers = of<AnswerControl>(world.make_durable());
     ASSERT_EQ(answers.size(), 1u);
     EXPECT_EQ(*answers[0].state, Cancelled);
     EXPECT_EQ(world.state_of(name), Cancelled);
@@ -681,11 +681,11 @@ TEST(Cancel, ended_job_keeps_its_state_and_an_unknown_one_is_not_found) {
   World world;
   world.submit({});
   world.tell(Cancel{1, "tiny", "bob"});
-  const auto again = of<AnswerCancel>(world.tell(Cancel{2, "tiny", "carl"}));
+  const auto again = of<AnswerControl>(world.tell(Cancel{2, "tiny", "carl"}));
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(*again[0].state, Cancelled);
   EXPECT_EQ(world.job("tiny").status.by, "bob");
-  const auto unknown = of<AnswerCancel>(world.tell(Cancel{3, "tinny", "carl"}));
+  const auto unknown = of<AnswerControl>(world.tell(Cancel{3, "tinny", "carl"}));
   EXPECT_EQ(unknown[0].state.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(message(unknown[0].state.status()), HasSubstr("did you mean tiny?"));
 }

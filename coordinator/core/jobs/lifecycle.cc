@@ -14,11 +14,11 @@ constexpr uint16_t set_of(std::initializer_list<JobState> states) {
 }
 
 constexpr std::array<uint16_t, kJobStates> kTargets = {
-    /* Queued     */ set_of({Placing, Failed, Cancelled}),
-    /* Placing    */ set_of({Queued, Preparing, Failed, Cancelled}),
+    /* Queued     */ set_of({Placing, Paused, Failed, Cancelled}),
+    /* Placing    */ set_of({Queued, Preparing, Paused, Failed, Cancelled}),
     /* Preparing  */ set_of({Running, Recovering, Draining, Failed, Cancelled}),
     /* Running    */ set_of({Succeeded, Recovering, Draining, Failed, Cancelled}),
-    /* Recovering */ set_of({Queued, Failed, Cancelled}),
+    /* Recovering */ set_of({Queued, Paused, Failed, Cancelled}),
     /* Draining   */ set_of({Paused, Succeeded, Recovering, Failed, Cancelled}),
     /* Paused     */ set_of({Queued, Failed, Cancelled}),
     /* Succeeded  */ 0,

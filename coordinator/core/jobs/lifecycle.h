@@ -5,8 +5,8 @@
 //                  |                    v          v
 //                  +--- Recovering <----+----------+            any live one -> Failed | Cancelled
 //
-// Placing falls back to Queued when an older job wants its devices. Paused goes back to Queued when it is
-// resumed. An ended state is never left.
+// Placing falls back to Queued when an older job wants its devices. A job that waits, or recovers, is Paused at once; Paused
+// goes back to Queued when it is resumed. An ended state is never left.
 #pragma once
 
 #include "coordinator/core/views.h"

@@ -16,7 +16,8 @@ TEST(Lifecycle, legal_moves_are_exactly_the_drawn_ones) {
       {Queued, Placing},      {Placing, Queued},       {Placing, Preparing},  {Preparing, Running},
       {Running, Succeeded},   {Preparing, Recovering}, {Running, Recovering}, {Recovering, Queued},
       {Preparing, Draining},  {Running, Draining},     {Draining, Paused},    {Draining, Succeeded},
-      {Draining, Recovering}, {Paused, Queued},
+      {Draining, Recovering}, {Paused, Queued},        {Queued, Paused},      {Placing, Paused},
+      {Recovering, Paused},
   };
   for (int s = 0; s < kJobStates; ++s) {
     for (int t = 0; t < kJobStates; ++t) {

@@ -29,7 +29,13 @@ struct EndJob {
 struct ProgressSaved {
   std::string job;
 };
-using Continuation = std::variant<AdmitJob, StartAttempt, EndJob, ProgressSaved>;
+// What a checkpoint holds is on record.
+struct StepsRecorded {
+  std::string job;
+  int64_t order = 0;  // of the attempt
+  int64_t step = 0;
+};
+using Continuation = std::variant<AdmitJob, StartAttempt, EndJob, ProgressSaved, StepsRecorded>;
 
 class StoreOrder {
  public:

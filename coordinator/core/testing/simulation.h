@@ -3,8 +3,8 @@
 //
 // Simulated: worker daemons with executors (sessions that break, processes that restart, executors that die,
 // reports in any interleaving, doubled and forged), a store that commits late and in groups, a planner that
-// takes its time, clients that submit, cancel and look up, and a coordinator that crashes and starts again
-// from what was durable.
+// takes its time, a disk of checkpoints that fills up and loses some, clients that submit, cancel and look up, and a
+// coordinator that crashes and starts again from what was durable.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,6 +65,7 @@ class Simulation {
   int crashes() const { return crashes_; }
   int assignments() const { return assignments_; }
   int64_t refusals() const { return refusals_; }
+  int restarts_from_checkpoints() const { return restarts_from_checkpoints_; }
 
  private:
   struct Executor {
@@ -93,8 +94,8 @@ class Simulation {
     fmt::print("{} {}\n", now_.unix_ms % 10'000'000, fmt::format(format, std::forward<Args>(args)...));
   }
   void trace_message(const Daemon& daemon, const WorkerMessage& message) const {
-    static constexpr std::array kNames = {"heartbeat", "ready", "step",     "finished",
-                                          "failed",    "log",   "draining", "stopped"};
+    static constexpr std::array kNames = {"heartbeat", "ready", "step",     "trace",   "finished",
+                                          "failed",    "log",   "draining", "stopped", "checkpoint"};
     const auto say = [&](const auto& said) {
       if constexpr (requires { said.attempt; }) {
         trace("  {} -> {} {} attempt {} incarnation {} rank {}", daemon.name, kNames[message.index()],
@@ -115,7 +116,8 @@ class Simulation {
   void one_event() {
     const int dice = below(1000);
     if (dice < 60) return submit();
-    if (dice < 80) return cancel();
+    if (dice < 75) return cancel();
+    if (dice < 80) return pause_or_resume();
     if (dice < 180) return advance();
     if (dice < 300) return commit_some();
     if (dice < 340) return plan_one();
@@ -133,11 +135,19 @@ class Simulation {
     beat_all();
   }
 
-  static const std::shared_ptr<const plan::JobSpec>& spec_of(int pipeline, int steps) {
-    static std::map<std::pair<int, int>, std::shared_ptr<const plan::JobSpec>> cache;
-    auto& spec = cache[{pipeline, steps}];
-    if (!spec)
-      spec = job_spec({.name = pipeline == 1 ? "solo" : "crew", .pipeline = pipeline, .steps = steps});
+  static const std::shared_ptr<const plan::JobSpec>& spec_of(int pipeline, int steps, int kind) {
+    static const std::array<std::string, 4> kExtra = {
+        "", "restart: {max: 2, no_progress_limit: 2}\n",
+        "checkpoint: {every: 1}\nrestart: {max: 4, no_progress_limit: 2}\n",
+        "checkpoint: {every: 2, directory: /elsewhere}\n"};
+    static std::map<std::tuple<int, int, int>, std::shared_ptr<const plan::JobSpec>> cache;
+    auto& spec = cache[{pipeline, steps, kind}];
+    if (!spec) {
+      spec = job_spec({.name = pipeline == 1 ? "solo" : "crew",
+                       .pipeline = pipeline,
+                       .steps = steps,
+                       .extra = kExtra[static_cast<size_t>(kind)]});
+    }
     return spec;
   }
   static std::shared_ptr<const AttemptPlan> plan_of(const plan::JobSpec& spec) {
@@ -150,12 +160,26 @@ class Simulation {
   void submit() {
     const ReplyId reply = ask();
     const std::string request = one_in(3) ? fmt::format("request-{}", below(5)) : "";
-    tell(Submit{reply, "ann", request, spec_of(1 + below(3), 1 + below(3))});
+    tell(Submit{reply, "ann", request, spec_of(1 + below(3), 1 + below(4), below(4))});
   }
   void cancel() {
     if (state_.jobs.empty()) return;
     tell(Cancel{ask(), std::next(state_.jobs.begin(), below(static_cast<int>(state_.jobs.size())))->first,
                 "bob"});
+  }
+  void pause_or_resume() {
+    if (state_.jobs.empty()) return;
+    const std::string name =
+        std::next(state_.jobs.begin(), below(static_cast<int>(state_.jobs.size())))->first;
+    if (one_in(2)) return tell(Pause{ask(), name, "bob"});
+    tell(Resume{ask(), name, "bob", nullptr});
+  }
+  void resume_all() {
+    std::vector<std::string> paused;
+    for (const auto& [name, job] : state_.jobs) {
+      if (job.status.state == JobState::Paused && job.live() && job.admitted) paused.push_back(name);
+    }
+    for (const std::string& name : paused) tell(Resume{ask(), name, "bob", nullptr});
   }
   void advance() {
     const Duration by = std::chrono::milliseconds(one_in(10) ? 3000 : below(300));
@@ -195,6 +219,7 @@ class Simulation {
     tell(AssignMore{});
   }
   void plan_one() {
+    if (!keeping_.empty() && one_in(2)) return commit_checkpoint();
     if (!weighing_.empty() && one_in(2)) return commit_weights();
     if (planning_.empty()) return;
     const PlanAttempt wanted = planning_.front();
@@ -202,8 +227,35 @@ class Simulation {
     if (one_in(50)) {
       tell(AttemptPlanned{wanted.job, wanted.order, internal_error("the planner stumbled"), nullptr});
     } else {
-      tell(AttemptPlanned{wanted.job, wanted.order, ok_status(), plan_of(*wanted.spec)});
+      AttemptPlanned planned{wanted.job, wanted.order, ok_status(), plan_of(*wanted.spec)};
+      find_checkpoint(wanted, planned);
+      tell(std::move(planned));
     }
+  }
+
+  // The newest one on record, unless it is damaged. Before the first step the folder is empty.
+  void find_checkpoint(const PlanAttempt& wanted, AttemptPlanned& planned) {
+    const std::string& directory = wanted.checkpoints.place.directory;
+    if (directory.empty()) return;
+    std::set<int64_t>& steps = checkpoints_[{directory, wanted.job}];
+    if (wanted.checkpoints.latest_step == 0) steps.clear();
+    while (!steps.empty() && one_in(6)) {
+      planned.refused.push_back(fmt::format("step {} is damaged", *steps.rbegin()));
+      steps.erase(std::prev(steps.end()));
+    }
+    for (const int64_t step : steps) {
+      if (step > wanted.checkpoints.latest_step) continue;
+      planned.first_step = step;
+      planned.load_from = fmt::format("{}/step-{:09}", directory, step);
+    }
+  }
+
+  void commit_checkpoint() {
+    const CommitCheckpoint wanted = keeping_.front();
+    keeping_.pop_front();
+    const Status status = one_in(8) ? resource_exhausted("the disk is full") : ok_status();
+    if (status.ok()) checkpoints_[{wanted.place.directory, wanted.job}].insert(wanted.step);
+    tell(CheckpointCommitted{wanted.job, wanted.order, wanted.step, status, std::string(32, 'd')});
   }
 
   // A commit may come after its job was cancelled, or fail.
@@ -329,7 +381,13 @@ class Simulation {
     }
     const plan::JobSpec& spec = *spec_by_yaml_.at(executor.assignment.spec_yaml);
     if (executor.step < spec.train.steps) {
-      if (executor.step - *slowest < 2) daemon.unsent.push_back(report_of(executor, executor.step++));
+      if (executor.step - *slowest >= 2) return;
+      daemon.unsent.push_back(report_of(executor, executor.step++));
+      const int64_t every = spec.checkpoint.every;
+      if (every == 0 || executor.step % every != 0) return;
+      const CheckpointWritten written{key, rank, executor.step, one_in(10) ? "the disk is full" : ""};
+      // Another thread says so: it may overtake the report of its step.
+      daemon.unsent.insert(daemon.unsent.end() - below(2), written);
       return;
     }
     executor.finished = true;
@@ -405,6 +463,11 @@ class Simulation {
     queued_.clear();
     planning_.clear();
     weighing_.clear();
+    while (!keeping_.empty()) {  // what has begun may come to its end, and nobody hears of it
+      const CommitCheckpoint& one = keeping_.front();
+      if (one_in(2)) checkpoints_[{one.place.directory, one.job}].insert(one.step);
+      keeping_.pop_front();
+    }
     call_again_ = false;
     store_fails_ = false;
     unanswered_.clear();  // their callers see the connection break
@@ -434,7 +497,7 @@ class Simulation {
     answered(command.reply);
     if (command.outcome.ok()) acknowledged_.insert(command.outcome->name);
   }
-  void obey(AnswerCancel& command) { answered(command.reply); }
+  void obey(AnswerControl& command) { answered(command.reply); }
   void obey(AnswerPublish& command) { answered(command.reply); }
   void obey(AnswerLookUp& command) { answered(command.reply); }
   void obey(Save& command) { queued_.push_back(std::move(command)); }
@@ -443,6 +506,14 @@ class Simulation {
     planning_.push_back(command);
   }
   void obey(CommitWeights& command) { weighing_.push_back(command); }
+  void obey(CommitCheckpoint& command) {
+    const StoredJob* stored = durable_.find(command.job);
+    ASSERT_NE(stored, nullptr);
+    EXPECT_GE(static_cast<int64_t>(stored->losses.size()), command.step)
+        << command.job << ": a checkpoint of steps that are not on record";
+    keeping_.push_back(command);
+  }
+  void obey(DiscardCheckpoint&) {}
   void obey(DiscardWeights& command) { EXPECT_EQ(whole_.erase(command.weights.directory), 1u); }
   void obey(CallAgain&) {
     EXPECT_FALSE(call_again_);
@@ -512,8 +583,13 @@ class Simulation {
         started_.insert({key.job, stored->definition.sequence, key.attempt, assignment.rank.value}).second)
         << key.job << " attempt " << key.attempt << " rank " << assignment.rank.value
         << " was assigned twice";
+    EXPECT_GE(static_cast<int64_t>(stored->losses.size()), assignment.first_step)
+        << key.job << " goes on from steps that a crash now would lose";
+    EXPECT_EQ(assignment.first_step == 0, assignment.load_from.empty());
+    restarts_from_checkpoints_ += assignment.first_step > 0;
     spec_by_yaml_[assignment.spec_yaml] = state_.jobs.at(key.job).spec;
-    daemon.executors[assignment.device] = Executor{.assignment = std::move(assignment)};
+    const int64_t first_step = assignment.first_step;
+    daemon.executors[assignment.device] = Executor{.assignment = std::move(assignment), .step = first_step};
   }
 
   // --- what must always hold ---
@@ -522,6 +598,22 @@ class Simulation {
     check_devices();
     check_bounds();
     check_weights();
+    check_recovery();
+  }
+
+  void check_recovery() {
+    for (const auto& [name, job] : state_.jobs) {
+      const bool waits = job.status.state == JobState::Recovering || job.status.state == JobState::Queued ||
+                         job.status.state == JobState::Placing || job.status.state == JobState::Paused;
+      EXPECT_FALSE(waits && job.attempt.has_value()) << name;
+      if (job.spec && !job.ended()) {
+        EXPECT_LE(job.status.restarts, job.spec->restart.max) << name;
+        EXPECT_LE(job.status.barren_attempts, job.spec->restart.no_progress_limit) << name;
+      }
+      if (!job.attempt) continue;
+      EXPECT_LE(job.attempt->pending_checkpoints.size(), 4u) << name;
+      EXPECT_LE(job.status.durable_step, job.status.step) << name;
+    }
   }
 
   void check_jobs() {
@@ -622,6 +714,7 @@ class Simulation {
         }
         if (daemon.session != 0) tell(SessionSaid{daemon.session, Heartbeat{1}});
       }
+      resume_all();
       commit_some();
       plan_one();
       assign_one();
@@ -682,6 +775,9 @@ class Simulation {
   Archive durable_;
   std::deque<PlanAttempt> planning_;
   std::deque<CommitWeights> weighing_;
+  std::deque<CommitCheckpoint> keeping_;
+  std::map<std::pair<std::string, std::string>, std::set<int64_t>>
+      checkpoints_;              // by directory and job: steps
   std::set<std::string> whole_;  // folders of weights that are committed
   std::set<ReplyId> unanswered_;
   bool call_again_ = false;  // the core wants an AssignMore
@@ -696,6 +792,7 @@ class Simulation {
   int succeeded_ = 0;
   int crashes_ = 0;
   int assignments_ = 0;
+  int restarts_from_checkpoints_ = 0;
   int64_t refusals_ = 0;
 };
 

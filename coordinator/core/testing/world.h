@@ -24,6 +24,7 @@ struct JobShape {
   int seed = 1;
   std::string train = "";  // keys added to its section: ", optimizer: {lr: 1}"
   std::string device = "{kind: cpu}";
+  std::string extra{};  // lines added to the job file
 };
 
 inline std::string job_yaml(const JobShape& shape) {
@@ -34,8 +35,9 @@ inline std::string job_yaml(const JobShape& shape) {
       "data: {{source: /data/text.txt, sequence_length: 8}}\n"
       "train: {{steps: {}, global_batch_size: 4, microbatch_size: 1, dtype: float32, seed: {}{}}}\n"
       "parallel: {{pipeline: {}, schedule: {}}}\n"
-      "device: {}\n",
-      shape.name, shape.steps, shape.seed, shape.train, shape.pipeline, shape.schedule, shape.device);
+      "device: {}\n{}",
+      shape.name, shape.steps, shape.seed, shape.train, shape.pipeline, shape.schedule, shape.device,
+      shape.extra);
 }
 
 inline std::shared_ptr<const plan::JobSpec> job_spec(const JobShape& shape) {
@@ -71,7 +73,13 @@ class World {
         for (const Write& write : save->writes) archive.apply(write);
       }
       if (const auto* plan = std::get_if<PlanAttempt>(&command); plan && plans_at_once) {
-        append(all, tell(AttemptPlanned{plan->job, plan->order, ok_status(), *plan_attempt(*plan->spec)}));
+        AttemptPlanned planned{plan->job, plan->order, ok_status(), *plan_attempt(*plan->spec)};
+        if (plan->checkpoints.latest_step > 0 && newest_checkpoint > 0) {
+          planned.first_step = newest_checkpoint;
+          planned.load_from =
+              fmt::format("{}/step-{:09}", plan->checkpoints.place.directory, newest_checkpoint);
+        }
+        append(all, tell(std::move(planned)));
       }
       if (std::holds_alternative<CallAgain>(command) && assigns_at_once) append(all, tell(AssignMore{}));
     }
@@ -158,6 +166,11 @@ class World {
   std::vector<Command> stopped(const std::string& name, int rank) {
     return say(place_of(name, rank).worker, ExecutorStopped{key(name, rank), RankIndex(rank)});
   }
+  std::vector<Command> wrote(const std::string& name, int rank, int64_t step,
+                             const std::string& problem = "") {
+    return say(place_of(name, rank).worker,
+               CheckpointWritten{key(name, rank), RankIndex(rank), step, problem});
+  }
   void all_ready(const std::string& name) {
     for (int rank = 0; rank < job(name).definition.ranks; ++rank) ready(name, rank);
   }
@@ -179,6 +192,7 @@ class World {
   bool durable_at_once = true;
   bool plans_at_once = true;
   bool assigns_at_once = true;
+  int64_t newest_checkpoint = 0;  // that a later attempt finds; 0: none
   std::vector<Command> sent;
   Ticket saved = 0;
   Ticket durable = 0;

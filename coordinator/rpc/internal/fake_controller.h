@@ -109,6 +109,14 @@ class FakeController final : public Controller {
     const StatusOr<JobView> view = find(name);
     view.ok() ? done(JobState::Cancelled) : done(view.status());
   }
+  void pause_job(std::string name, std::string, std::function<void(StatusOr<JobState>)> done) override {
+    const StatusOr<JobView> view = find(name);
+    view.ok() ? done(JobState::Draining) : done(view.status());
+  }
+  void resume_job(ResumeCall call, std::function<void(StatusOr<JobState>)> done) override {
+    const StatusOr<JobView> view = find(call.name);
+    view.ok() ? done(call.spec_yaml.empty() ? JobState::Queued : JobState::Placing) : done(view.status());
+  }
   WaitId wait_job(JobWait wait, std::function<void(StatusOr<JobView>)> done) override {
     StatusOr<JobView> view = find(wait.name);
     WaitId id = 0;

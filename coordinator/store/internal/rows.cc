@@ -15,7 +15,9 @@ CREATE TABLE jobs(
   tokens_per_step INTEGER NOT NULL, ranks INTEGER NOT NULL, stages INTEGER NOT NULL, microbatches INTEGER NOT NULL,
   state TEXT NOT NULL, reason TEXT NOT NULL, by TEXT NOT NULL, since_unix_ms INTEGER NOT NULL,
   attempt INTEGER NOT NULL, started_unix_ms INTEGER NOT NULL, step INTEGER NOT NULL, has_loss INTEGER NOT NULL,
-  loss REAL, tokens_per_second REAL, step_seconds REAL, weights_digest TEXT NOT NULL, exit_code INTEGER NOT NULL);
+  loss REAL, tokens_per_second REAL, step_seconds REAL, weights_digest TEXT NOT NULL, exit_code INTEGER NOT NULL,
+  durable_step INTEGER NOT NULL, restarts INTEGER NOT NULL, barren_attempts INTEGER NOT NULL,
+  checkpoints TEXT NOT NULL);
 CREATE TABLE events(
   job TEXT NOT NULL, sequence INTEGER NOT NULL, unix_ms INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
   by TEXT NOT NULL, PRIMARY KEY(job, sequence)) WITHOUT ROWID;
@@ -37,7 +39,8 @@ CREATE TABLE placements(
 
 constexpr const char* kPutStatus =
     "UPDATE jobs SET state=?, reason=?, by=?, since_unix_ms=?, attempt=?, started_unix_ms=?, step=?, "
-    "has_loss=?, loss=?, tokens_per_second=?, step_seconds=?, weights_digest=?, exit_code=? WHERE name=?";
+    "has_loss=?, loss=?, tokens_per_second=?, step_seconds=?, weights_digest=?, exit_code=?, "
+    "durable_step=?, restarts=?, barren_attempts=? WHERE name=?";
 
 void bind_status(Statement& statement, const JobStatus& status) {
   statement.bind(std::string(to_string(status.state)))
@@ -52,7 +55,10 @@ void bind_status(Statement& statement, const JobStatus& status) {
       .bind(status.tokens_per_second)
       .bind(status.step_seconds)
       .bind(status.weights_digest)
-      .bind(int64_t{status.exit_code});
+      .bind(int64_t{status.exit_code})
+      .bind(status.durable_step)
+      .bind(status.restarts)
+      .bind(status.barren_attempts);
 }
 
 StatusOr<JobState> read_state(Statement& row) {
@@ -92,8 +98,9 @@ struct Writer {
     Statement statement = database.prepare(
         "INSERT INTO jobs(name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, "
         "steps, tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
-        "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code) "
-        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
+        "durable_step, restarts, barren_attempts, checkpoints) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     statement.bind(job.name)
         .bind(job.request_id)
         .bind(job.principal)
@@ -107,7 +114,22 @@ struct Writer {
         .bind(int64_t{job.stages})
         .bind(job.microbatches);
     bind_status(statement, write.status);
-    return statement.run();
+    return statement.bind(job.checkpoints).run();
+  }
+
+  // What a person may change of it; the rest is as it was.
+  Status operator()(const PutDefinition& write) {
+    const JobDefinition& job = write.definition;
+    Statement statement = database.prepare(
+        "UPDATE jobs SET spec_yaml=?, schedule=?, ranks=?, stages=?, microbatches=?, checkpoints=? WHERE name=?");
+    return statement.bind(job.spec_yaml)
+        .bind(job.schedule)
+        .bind(int64_t{job.ranks})
+        .bind(int64_t{job.stages})
+        .bind(job.microbatches)
+        .bind(job.checkpoints)
+        .bind(job.name)
+        .run();
   }
 
   Status operator()(const PutStatus& write) {
@@ -267,6 +289,10 @@ StatusOr<StoredJob> read_job(Statement& row) {
   status.step_seconds = row.optional_real();
   status.weights_digest = row.text();
   status.exit_code = static_cast<int>(row.integer());
+  status.durable_step = row.integer();
+  status.restarts = row.integer();
+  status.barren_attempts = row.integer();
+  job.checkpoints = row.text();
   return stored;
 }
 
@@ -370,7 +396,8 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
     Statement rows = database.prepare(
         "SELECT name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, steps, "
         "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
-        "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code FROM jobs ORDER BY sequence");
+        "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
+        "durable_step, restarts, barren_attempts, checkpoints FROM jobs ORDER BY sequence");
     while (true) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
       if (!more) break;

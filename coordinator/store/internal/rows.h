@@ -10,7 +10,7 @@
 namespace penstock::coordinator {
 
 inline constexpr int64_t kApplicationId = 0x50'45'4e'53;  // "PENS", in the file's header
-inline constexpr int64_t kSchemaVersion = 4;  // 2: placements.placed_order; 3: validation; 4: traces
+inline constexpr int64_t kSchemaVersion = 5;  // 2: placements.placed_order; 3: validation; 4: traces; 5: checkpoints
 
 Status create_tables(Database& database);
 // Inside a transaction. Writes that name an unknown job change nothing.

@@ -34,10 +34,10 @@ data: {{source: {}, token_type: uint16, sequence_length: {}, epochs: 0}}
 train: {{steps: {}, global_batch_size: {}, microbatch_size: {}, dtype: {}, optimizer: {{name: adamw, lr: 1e-4}}}}
 parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, p2p: {{mode: {}}}}}
 device: {{kind: cpu, threads: 1}}
-)",
+{})",
                      vocabulary, hidden, layers, heads, intermediate, sequence_length, tokens.string(),
                      sequence_length, steps, microbatches * microbatch_size, microbatch_size, dtype, ranks,
-                     stages_per_rank, schedule, p2p);
+                     stages_per_rank, schedule, p2p, extra);
 }
 
 plan::ComputeProgram MeasuredJob::program() const {

@@ -40,6 +40,7 @@ struct MeasuredJob {
   std::string p2p = "two-sided";
   std::string dtype = "float32";
   int steps = 1;
+  std::string extra{};  // lines added to the job file
 
   std::string yaml() const;
   plan::ComputeProgram program() const;

@@ -21,6 +21,7 @@ struct ExecutorOutcome {
   std::optional<RankReady> ready;
   std::vector<StepReport> steps;
   std::vector<StepTrace> traces;
+  std::vector<CheckpointWritten> checkpoints;
   std::optional<RankFinished> finished;
   std::optional<RankFailed> failed;
   TimePoint failed_at;  // when that came

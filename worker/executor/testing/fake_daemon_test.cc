@@ -117,6 +117,8 @@ void FakeDaemon::handle(Child& child, const codec::ExecutorFrame& frame,
                         const std::function<void(const StepReport&)>& on_report) {
   if (const auto* ready = std::get_if<RankReady>(&frame)) child.outcome.ready = *ready;
   if (const auto* finished = std::get_if<RankFinished>(&frame)) child.outcome.finished = *finished;
+  if (const auto* written = std::get_if<CheckpointWritten>(&frame))
+    child.outcome.checkpoints.push_back(*written);
   if (const auto* failed = std::get_if<RankFailed>(&frame)) {
     child.outcome.failed = *failed;
     child.outcome.failed_at = SystemClock().now();

@@ -1,0 +1,103 @@
+// Checkpoints: from what the ranks say to one that an attempt may start from.
+//
+//     every rank told --> steps before it durable --> CommitCheckpoint --> CheckpointCommitted --> durable_step
+//
+// The steps come first: a checkpoint of steps that are not on record could not be gone on from.
+#include <utility>
+
+#include "coordinator/core/internal/turn.h"
+
+namespace penstock::coordinator {
+namespace {
+
+void record_steps(Turn& turn, Job& job, int64_t step) {
+  ++job.attempt->committing;
+  std::vector<Write> writes = unsaved_progress(job);
+  writes.push_back(PutStatus{job.name(), job.status});
+  turn.after(turn.save(std::move(writes)), StepsRecorded{job.name(), job.attempt->order, step});
+}
+
+std::string what_stays(const Job& job) {
+  return job.status.durable_step == 0 ? "there is none before it"
+                                      : fmt::format("the last one is of step {}", job.status.durable_step);
+}
+
+Job* of_attempt(State& state, const std::string& name, int64_t order) {
+  Job* job = state.find_job(name);
+  return job && job->live() && job->attempt && job->attempt->order == order ? job : nullptr;
+}
+
+}  // namespace
+
+std::string checkpoints_directory(const Options& options, const Job& job) {
+  const std::string& directory = job.definition.checkpoints;
+  if (directory.empty() || directory.front() == '/') return directory;
+  return options.weights_root.empty() ? "" : options.weights_root + "/" + directory;
+}
+
+void checkpoint_written(Turn& turn, Job& job, const CheckpointWritten& report) {
+  Attempt& attempt = *job.attempt;
+  const auto rank = static_cast<size_t>(report.rank.value);
+  PendingCheckpoint& pending = attempt.pending_checkpoints[report.step];
+  pending.told.resize(attempt.ranks.size());
+  if (pending.told[rank]) return turn.refuse(Refusal::Duplicate);
+  pending.told[rank] = true;
+  ++pending.count;
+  if (!report.problem.empty() && pending.problem.empty()) {
+    pending.problem =
+        one_line(fmt::format("rank {} on {}: {}", rank, attempt.ranks[rank].worker, report.problem));
+  }
+  commit_checkpoints(turn, job);
+}
+
+void commit_checkpoints(Turn& turn, Job& job) {
+  Attempt& attempt = *job.attempt;
+  while (!attempt.pending_checkpoints.empty()) {
+    const auto first = attempt.pending_checkpoints.begin();
+    const int64_t step = first->first;
+    if (first->second.count < static_cast<int>(attempt.ranks.size()) || attempt.window.committed() < step)
+      return;
+    const std::string problem = first->second.problem;
+    attempt.pending_checkpoints.erase(first);
+    attempt.last_checkpoint = step;
+    if (problem.empty()) {
+      record_steps(turn, job, step);
+      continue;
+    }
+    note(turn, job,
+         fmt::format("checkpoint of step {} was not written: {}; {}", step, problem, what_stays(job)));
+    turn.emit(DiscardCheckpoint{job.name(), attempt.number, step, attempt.checkpoints});
+  }
+}
+
+void steps_recorded(Turn& turn, const std::string& name, int64_t order, int64_t step) {
+  const Job* job = of_attempt(turn.state, name, order);
+  if (!job) return;
+  turn.emit(CommitCheckpoint{name, order, job->attempt->number, step, job->spec, job->attempt->checkpoints});
+}
+
+void on_checkpoint_committed(Turn& turn, const CheckpointCommitted& event) {
+  Job* job = of_attempt(turn.state, event.job, event.order);
+  if (!job) return;  // it is found when it is looked for
+  --job->attempt->committing;
+  if (event.status.ok()) {
+    job->status.durable_step = event.step;
+    job->status.weights_digest = event.weights_digest;
+    turn.save({PutStatus{job->name(), job->status}});
+    turn.say("job {} attempt {}: checkpoint of step {}", job->name(), job->attempt->number, event.step);
+    changed(turn, *job);
+  } else {
+    note(turn, *job,
+         fmt::format("checkpoint of step {} was not kept: {}; {}", event.step, message(event.status),
+                     what_stays(*job)));
+  }
+  const bool done = job->attempt->finished == static_cast<int>(job->attempt->ranks.size());
+  if (event.status.ok() && job->status.state == JobState::Draining && !done) {
+    become_paused(turn, *job, fmt::format("paused, with a checkpoint of step {}", event.step),
+                  job->status.by);
+    return;
+  }
+  succeed_when_finished(turn, *job);
+}
+
+}  // namespace penstock::coordinator

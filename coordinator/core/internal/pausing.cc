@@ -1,0 +1,120 @@
+// Jobs that wait for a person: they give their devices back, and go on from their newest checkpoint, cut otherwise if
+// their file says so.
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/core/internal/turn.h"
+#include "plan/spec/same_training.h"
+
+namespace penstock::coordinator {
+namespace {
+
+void append(std::vector<Write>& writes, std::vector<Write> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(writes));
+}
+
+Status can_pause(const Job& job) {
+  if (!job.live()) return failed_precondition("pause: job {} has ended or is about to", job.name());
+  if (job.status.state != JobState::Running || job.spec->checkpoint.every > 0) return ok_status();
+  return failed_precondition(
+      "pause: job {}: expected a checkpoint section in its file, found none: its {} steps would be lost; cancel it, or "
+      "let it end",
+      job.name(), job.status.step);
+}
+
+// The next step at which it writes one, or its end.
+std::string what_it_waits_for(const Job& job) {
+  const int64_t every = job.spec->checkpoint.every;
+  const int64_t next = (job.attempt->window.committed() / every + 1) * every;
+  return next > job.definition.steps ? "its end, which comes before its next checkpoint"
+                                     : fmt::format("the checkpoint of step {}", next);
+}
+
+Ticket pause(Turn& turn, Job& job, const std::string& principal) {
+  const std::string reason = fmt::format("paused by {}", principal);
+  if (job.status.state != JobState::Running) return become_paused(turn, job, reason, principal);
+  return turn.save(move_job(turn, job, JobState::Draining,
+                            fmt::format("{}: goes on to {}", reason, what_it_waits_for(job)), principal));
+}
+
+Status can_resume(const Job& job, const Resume& event) {
+  if (!job.live() || job.status.state != JobState::Paused) {
+    return failed_precondition("resume: job {} is {}: only a paused one is resumed", job.name(),
+                               to_string(job.ending ? job.ending->status.state : job.status.state));
+  }
+  if (job.executors_left > 0) {
+    return unavailable("resume: job {}: {} are still stopping; try again", job.name(),
+                       counted(job.executors_left, "rank"));
+  }
+  if (!event.spec) return ok_status();
+  return with_context(plan::check_same_training(job.spec->yaml, event.spec->yaml), "resume");
+}
+
+// What another cut does again, it reports anew: a schedule whose sums have another order does not repeat it to the bit.
+Write without_steps_beyond_checkpoint(Job& job) {
+  JobStatus& status = job.status;
+  status.step = std::min(status.step, status.durable_step);
+  if (static_cast<int64_t>(job.losses.size()) > status.step)
+    job.losses.resize(static_cast<size_t>(status.step));
+  if (!job.losses.empty()) status.loss = job.losses.back();
+  job.steps_saved = std::min(job.steps_saved, static_cast<int64_t>(job.losses.size()));
+  std::erase_if(job.validation, [&](const ValidationView& each) { return each.step > status.step; });
+  job.validation_saved = std::min(job.validation_saved, status.step);
+  return AddLosses{job.name(), job.steps_saved, {}};
+}
+
+// What follows from the new file. Its checkpoints stay where they are.
+Write redefined(Job& job, const std::shared_ptr<const plan::JobSpec>& spec) {
+  job.spec = spec;
+  JobDefinition& definition = job.definition;
+  definition.spec_yaml = spec->yaml;
+  definition.schedule = spec->parallel.schedule;
+  definition.ranks = spec->ranks();
+  definition.stages = spec->stages();
+  definition.microbatches = spec->microbatches();
+  if (definition.checkpoints.empty()) definition.checkpoints = checkpoints_of(*spec, job.name());
+  return PutDefinition{definition};
+}
+
+}  // namespace
+
+Ticket become_paused(Turn& turn, Job& job, const std::string& reason, const std::string& by) {
+  std::erase(turn.state.queue, job.name());
+  turn.placing_due = true;
+  std::vector<Write> writes = unsaved_progress(job);
+  if (job.status.state == JobState::Preparing)
+    append(writes, move_job(turn, job, JobState::Draining, reason, by));
+  append(writes, move_job(turn, job, JobState::Paused, reason, by));
+  const Ticket ticket = turn.save(std::move(writes));
+  end_attempt(turn, job, reason);
+  return ticket;
+}
+
+void on_pause(Turn& turn, const Pause& event) {
+  Job* job = turn.state.find_job(event.job);
+  const Status refused = job && job->admitted ? can_pause(*job) : no_such_job(turn.state, event.job);
+  if (!refused.ok()) return turn.emit(AnswerControl{event.reply, refused, "pause"});
+  const bool done = job->status.state == JobState::Paused || job->status.state == JobState::Draining;
+  const Ticket ticket = done ? turn.state.store.last() : pause(turn, *job, event.principal);
+  answer_when_durable(turn, {ticket, job->name(), AnswerControl{event.reply, job->status.state, "pause"}});
+}
+
+void on_resume(Turn& turn, const Resume& event) {
+  Job* job = turn.state.find_job(event.job);
+  const Status refused = job && job->admitted ? can_resume(*job, event) : no_such_job(turn.state, event.job);
+  if (!refused.ok()) return turn.emit(AnswerControl{event.reply, refused, "resume"});
+  std::vector<Write> writes;
+  if (event.spec) {
+    writes.push_back(redefined(*job, event.spec));
+    writes.push_back(without_steps_beyond_checkpoint(*job));
+  }
+  job->status.restarts = 0;  // somebody has looked at it
+  job->status.barren_attempts = 0;
+  append(writes, move_job(turn, *job, JobState::Queued, fmt::format("resumed by {}", event.principal),
+                          event.principal));
+  const Ticket ticket = turn.save(std::move(writes));
+  enqueue(turn, *job);
+  answer_when_durable(turn, {ticket, job->name(), AnswerControl{event.reply, job->status.state, "resume"}});
+}
+
+}  // namespace penstock::coordinator

@@ -1,0 +1,196 @@
+// Jobs that a person pauses and resumes, cut as they were or otherwise.
+#include <gmock/gmock.h>
+
+#include "coordinator/core/testing/world.h"
+
+namespace penstock::coordinator {
+namespace {
+
+using namespace testing;  // World and its words
+using ::testing::HasSubstr;
+using enum JobState;
+
+const JobShape kKept = {.steps = 9, .extra = "checkpoint: {every: 2, directory: /kept}\n"};
+
+StatusOr<JobState> answer_of(const std::vector<Command>& commands) {
+  const auto answers = of<AnswerControl>(commands);
+  EXPECT_EQ(answers.size(), 1u);
+  return answers.empty() ? StatusOr<JobState>(internal_error("no answer")) : answers[0].state;
+}
+
+StatusOr<JobState> pause(World& world, const std::string& name) {
+  return answer_of(world.tell(Pause{91, name, "bob"}));
+}
+StatusOr<JobState> resume(World& world, const std::string& name,
+                          std::shared_ptr<const plan::JobSpec> spec = nullptr) {
+  return answer_of(world.tell(Resume{92, name, "bob", std::move(spec)}));
+}
+
+void run_steps(World& world, const std::string& name, int64_t first, int64_t last) {
+  const int ranks = world.job(name).definition.ranks;
+  for (int64_t step = first; step < last; ++step) {
+    world.all_report(name, step);
+    if ((step + 1) % 2 != 0) continue;
+    for (int rank = 0; rank < ranks; ++rank) world.wrote(name, rank, step + 1);
+  }
+}
+
+void keep(World& world, const std::string& name, int64_t step) {
+  world.tell(
+      CheckpointCommitted{name, world.job(name).attempt->order, step, ok_status(), std::string(32, 'd')});
+  world.newest_checkpoint = step;
+}
+
+// A job that is paused after four steps, with all its executors gone.
+std::string paused_job(World& world) {
+  const std::string name = world.run(kKept);
+  run_steps(world, name, 0, 3);
+  EXPECT_EQ(*pause(world, name), Draining);
+  run_steps(world, name, 3, 5);  // one more than the checkpoint holds
+  keep(world, name, 4);
+  EXPECT_EQ(world.state_of(name), Paused);
+  EXPECT_EQ(world.job(name).losses.size(), 5u);
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  return name;
+}
+
+TEST(Pausing, running_job_goes_on_to_its_next_checkpoint_and_gives_its_devices_back) {
+  World world;
+  const std::string name = world.run(kKept);
+  run_steps(world, name, 0, 3);
+  EXPECT_EQ(*pause(world, name), Draining);
+  EXPECT_EQ(world.reason_of(name), "paused by bob: goes on to the checkpoint of step 4");
+  EXPECT_EQ(*pause(world, name), Draining);  // asked again
+  run_steps(world, name, 3, 5);
+  EXPECT_EQ(world.state_of(name), Draining);
+  const auto commands = world.tell(
+      CheckpointCommitted{name, world.job(name).attempt->order, 4, ok_status(), std::string(32, 'd')});
+  EXPECT_EQ(world.state_of(name), Paused);
+  EXPECT_EQ(world.reason_of(name), "paused, with a checkpoint of step 4");
+  EXPECT_EQ(messages<Abort>(world, commands).size(), 2u);
+  EXPECT_EQ(world.archive.jobs()[0].losses.size(), 5u);
+  EXPECT_EQ(resume(world, name).status().code(), StatusCode::kUnavailable);  // its ranks are still there
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  EXPECT_EQ(take_census(world.state).devices_free, 2);
+}
+
+TEST(Pausing, resumed_job_goes_on_from_the_checkpoint_and_repeats_what_was_reported) {
+  World world;
+  const std::string name = paused_job(world);
+  world.sent.clear();
+  EXPECT_EQ(*resume(world, name), Queued);
+  world.tick();
+  ASSERT_EQ(world.state_of(name), Preparing);
+  EXPECT_EQ(messages<Assignment>(world, world.sent).at(0).first_step, 4);
+  world.all_ready(name);
+  run_steps(world, name, 4, 9);
+  EXPECT_EQ(world.job(name).losses.size(), 9u);
+  for (int rank = 0; rank < 2; ++rank) world.finish(name, rank);
+  keep(world, name, 6);
+  keep(world, name, 8);
+  EXPECT_EQ(world.state_of(name), Succeeded);
+}
+
+TEST(Pausing, resumed_with_another_cut_it_takes_other_ranks_and_survives_a_restart) {
+  World world;
+  const std::string name = paused_job(world);
+  JobShape alone = kKept;
+  alone.pipeline = 1;
+  alone.schedule = "gpipe";
+  for (const char* worker : {"worker-0", "worker-1"})  // so that it waits
+    world.tell(SessionClosed{world.sessions.at(worker), "gone"});
+  EXPECT_EQ(*resume(world, name, job_spec(alone)), Queued);
+  EXPECT_EQ(world.archive.jobs()[0].definition.ranks, 1);
+  EXPECT_EQ(world.archive.jobs()[0].definition.spec_yaml, job_yaml(alone));
+  EXPECT_EQ(world.archive.jobs()[0].losses.size(), 4u);  // the fifth is reported anew
+  EXPECT_EQ(world.job(name).status.step, 4);
+  World next;
+  next.newest_checkpoint = 4;
+  next.archive = world.archive;
+  next.tell(Restore{world.archive.jobs()});
+  next.open(registration("worker-7"));
+  next.tick();
+  ASSERT_EQ(next.state_of(name), Preparing);
+  next.all_ready(name);
+  run_steps(next, name, 4, 9);
+  EXPECT_EQ(next.job(name).status.step, 9);
+}
+
+TEST(Pausing, file_of_another_training_is_refused_with_the_difference) {
+  World world;
+  const std::string name = paused_job(world);
+  JobShape other = kKept;
+  other.seed = 2;
+  const StatusOr<JobState> refused = resume(world, name, job_spec(other));
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(message(refused.status()), HasSubstr("train.seed: expected 1, as the job has it, found 2"));
+  EXPECT_EQ(world.state_of(name), Paused);
+}
+
+TEST(Pausing, job_that_would_lose_its_steps_or_has_ended_is_not_paused) {
+  World world;
+  const std::string name = world.run();
+  world.all_report(name, 0);
+  EXPECT_THAT(message(pause(world, name).status()), HasSubstr("expected a checkpoint section"));
+  EXPECT_EQ(world.state_of(name), Running);
+  EXPECT_EQ(resume(world, name).status().code(), StatusCode::kFailedPrecondition);
+  world.tell(Cancel{1, name, "bob"});
+  EXPECT_EQ(pause(world, name).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(pause(world, "nobody").status().code(), StatusCode::kNotFound);
+}
+
+TEST(Pausing, job_that_waits_or_prepares_is_paused_at_once) {
+  World world;
+  const std::string waits = world.submit({.name = "waits", .pipeline = 3});
+  world.tick();
+  ASSERT_EQ(world.state_of(waits), Placing);
+  EXPECT_EQ(*pause(world, waits), Paused);
+  EXPECT_TRUE(world.state.queue.empty());
+  EXPECT_EQ(*resume(world, waits), Queued);
+  world.open(registration("worker-0", 1, 3));
+  ASSERT_EQ(world.state_of(waits), Preparing);
+  EXPECT_EQ(*pause(world, waits), Paused);
+  EXPECT_FALSE(world.job(waits).attempt.has_value());
+}
+
+TEST(Pausing, rank_that_is_lost_while_it_drains_pauses_it) {
+  World world;
+  const std::string name = world.run(kKept);
+  run_steps(world, name, 0, 2);
+  keep(world, name, 2);
+  ASSERT_EQ(*pause(world, name), Draining);
+  const RankPlacement place = world.place_of(name, 1);
+  world.say(place.worker, RankFailed{world.key(name, 1), RankIndex(1), 3, "ended", -1, 9});
+  EXPECT_EQ(world.state_of(name), Paused);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("rank 1 on worker-1 failed"));
+}
+
+TEST(Pausing, job_that_drains_or_is_paused_can_be_cancelled) {
+  World world;
+  const std::string name = paused_job(world);
+  world.tell(Cancel{1, name, "bob"});
+  EXPECT_EQ(world.state_of(name), Cancelled);
+  const std::string drains = world.submit(kKept);
+  world.tick();
+  world.all_ready(drains);
+  ASSERT_EQ(*pause(world, drains), Draining);
+  world.tell(Cancel{2, drains, "bob"});
+  EXPECT_EQ(world.state_of(drains), Cancelled);
+}
+
+TEST(Pausing, job_that_comes_to_its_end_while_it_drains_has_succeeded) {
+  World world;
+  JobShape shape = kKept;
+  shape.steps = 3;
+  const std::string name = world.run(shape);
+  run_steps(world, name, 0, 2);
+  keep(world, name, 2);
+  ASSERT_EQ(*pause(world, name), Draining);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("its end, which comes before its next checkpoint"));
+  world.all_report(name, 2);
+  for (int rank = 0; rank < 2; ++rank) world.finish(name, rank);
+  EXPECT_EQ(world.state_of(name), Succeeded);
+}
+
+}  // namespace
+}  // namespace penstock::coordinator

@@ -1,0 +1,52 @@
+// A job's directory of checkpoints: made ready for an attempt, and added to. Its layout is that of base/checkpoint.
+//
+// Slow (disks, and every byte of a checkpoint that an attempt starts from): call it away from the core's thread. Errors
+// begin with the path.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/spec/job_spec.h"
+#include "proto/codec/messages.h"
+
+namespace penstock::coordinator {
+
+struct CheckpointsWanted {
+  WeightsPlace place{};
+  std::string job{};
+  bool is_own = true;       // below the coordinator's state, and nobody else's
+  int64_t latest_step = 0;  // steps on record: nothing later may be gone on from; 0: nothing at all
+};
+
+// What an attempt starts from.
+struct StartingCheckpoint {
+  std::string path{};  // "": none
+  int64_t step = 0;
+  std::vector<std::string> refused{};  // why newer ones are not used
+};
+
+// Makes the folder and its marker and removes what earlier attempts have not finished. While the
+// job has no step on record, checkpoints that are found are an earlier job's: they are moved beside where the folder is
+// the coordinator's own, and otherwise AlreadyExists. Later attempts start from the newest whole checkpoint.
+StatusOr<StartingCheckpoint> prepare_checkpoints(const CheckpointsWanted& wanted,
+                                                 const plan::ModelSpec& model);
+
+struct CheckpointDraft {
+  WeightsPlace place{};
+  std::string job{};
+  int64_t attempt = 0;
+  int64_t step = 0;
+};
+
+// Joins the parts of all ranks: every tensor of the model once, each part of this job and step. Makes the folder one of
+// Hugging Face too, and a checkpoint, by its manifest and then its name; older ones than the newest `keep` go. Its
+// weights digest. Errors name file and tensor; the checkpoints before it stay.
+StatusOr<std::string> commit_checkpoint(const CheckpointDraft& draft, const plan::JobSpec& spec, int ranks);
+
+// Removes a draft that comes to nothing.
+Status discard_checkpoint(const CheckpointDraft& draft);
+
+}  // namespace penstock::coordinator

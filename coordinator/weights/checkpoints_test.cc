@@ -1,0 +1,199 @@
+#include "coordinator/weights/checkpoints.h"
+
+#include <gmock/gmock.h>
+
+#include "base/checkpoint/directory.h"
+#include "base/checkpoint/shard.h"
+#include "base/safetensors/testing/written.h"
+#include "plan/spec/parameters.h"
+#include "plan/spec/weights_digest.h"
+
+namespace penstock::coordinator {
+namespace {
+
+using penstock::testing::TemporaryFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class Checkpoints : public ::testing::Test {
+ protected:
+  Checkpoints() {
+    spec_ = *plan::parse_job_spec(
+        "name: tiny\n"
+        "model: {vocab_size: 7, hidden_size: 4, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 6, "
+        "max_position_embeddings: 8}\n"
+        "data: {source: /data/text.txt, sequence_length: 8}\n"
+        "train: {steps: 30, global_batch_size: 4, microbatch_size: 1}\n"
+        "parallel: {pipeline: 2}\n"
+        "checkpoint: {every: 10, keep: 2}\n");
+  }
+
+  CheckpointDraft draft(int64_t step, int64_t attempt = 1) const { return {place_, "tiny", attempt, step}; }
+  CheckpointsWanted wanted(int64_t latest_step) const {
+    return {place_, "tiny", /*is_own=*/true, latest_step};
+  }
+
+  // Parameters of the model whose place is `rank` modulo two, as a rank writes them; `change` spoils the part.
+  void write_part(
+      int rank, const CheckpointDraft& where,
+      const std::function<void(std::vector<plan::ParameterSpec>&, CheckpointManifest&)>& change = {}) const {
+    const std::string folder = place_.directory + "/" + draft_name(where.job, where.attempt, where.step);
+    std::filesystem::create_directories(folder);
+    std::vector<plan::ParameterSpec> mine;
+    for (const auto& parameter : plan::model_parameters(spec_.model)) {
+      if (parameter.index % 2 == rank) mine.push_back(parameter);
+    }
+    CheckpointManifest part;
+    part.job = where.job;
+    part.step = where.step;
+    part.spec_yaml = spec_.yaml;
+    part.fingerprint = "test";
+    if (change) change(mine, part);
+    std::vector<TensorToStore> weights, moments;
+    std::vector<std::vector<float>> values;
+    for (const auto& parameter : mine)
+      values.emplace_back(static_cast<size_t>(parameter.elements()),
+                          0.5f * static_cast<float>(parameter.index));
+    for (size_t i = 0; i < mine.size(); ++i) {
+      weights.push_back({mine[i].name, mine[i].shape, values[i]});
+      moments.push_back({first_moment_name(mine[i].name), mine[i].shape, values[i]});
+      moments.push_back({second_moment_name(mine[i].name), mine[i].shape, values[i]});
+    }
+    part.shards.push_back(*write_shard(folder, tensor_file_name("rank", rank, 2), weights));
+    part.shards.push_back(*write_shard(folder, tensor_file_name("moments", rank, 2), moments));
+    ASSERT_TRUE(write_atomically(folder + "/" + part_name(rank, 2), format_manifest(part)).ok());
+  }
+  StatusOr<std::string> written(int64_t step, int64_t attempt = 1) const {
+    write_part(0, draft(step, attempt));
+    write_part(1, draft(step, attempt));
+    return commit_checkpoint(draft(step, attempt), spec_, 2);
+  }
+  std::vector<int64_t> steps() const {
+    std::vector<int64_t> found;
+    const std::vector<ListedCheckpoint> listed = *list_checkpoints(place_.directory);
+    for (const ListedCheckpoint& one : listed) found.push_back(one.step);
+    return found;
+  }
+  std::vector<std::string> hidden() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(place_.directory)) {
+      if (entry.path().filename().string().starts_with("."))
+        names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  plan::JobSpec spec_;
+  TemporaryFolder state_{"penstock_checkpoints"};
+  const WeightsPlace place_{state_.path("jobs/tiny/checkpoints"), ".attempt-1"};
+};
+
+TEST_F(Checkpoints, parts_of_all_ranks_become_one_that_anybody_can_load) {
+  ASSERT_TRUE(prepare_checkpoints(wanted(0), spec_.model).ok());
+  const auto digest = written(10);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  const std::string path = place_.directory + "/step-000000010";
+  const auto checkpoint = Checkpoint::open(path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_TRUE(checkpoint->verify().ok());
+  EXPECT_EQ(checkpoint->manifest().samples, 40);
+  EXPECT_EQ(checkpoint->manifest().spec_yaml, spec_.yaml);
+  EXPECT_EQ(checkpoint->manifest().weights_digest, *digest);
+  EXPECT_FALSE(std::filesystem::exists(path + "/" + part_name(0, 2)));
+  // Hugging Face's reader sees the weights, and no moments.
+  const auto folder = TensorFolder::open(path);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  std::vector<plan::TensorDigest> digests;
+  std::vector<ExpectedTensor> expected;
+  for (const auto& parameter : plan::model_parameters(spec_.model)) {
+    expected.push_back({parameter.name, parameter.shape});
+    std::vector<float> values(static_cast<size_t>(parameter.elements()));
+    const TensorPlace place = folder->at(parameter.name);
+    ASSERT_TRUE(place.file->read(*place.tensor, 0, values).ok());
+    digests.push_back(digest_of(std::as_bytes(std::span(values))));
+  }
+  EXPECT_TRUE(folder->check(expected).ok());
+  EXPECT_EQ(plan::weights_digest(spec_.model, digests), *digest);
+}
+
+TEST_F(Checkpoints, newest_ones_are_kept) {
+  for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(written(step).ok());
+  EXPECT_THAT(steps(), ElementsAre(30, 20));
+}
+
+TEST_F(Checkpoints, later_attempt_starts_from_the_newest_whole_one_on_record) {
+  ASSERT_TRUE(prepare_checkpoints(wanted(0), spec_.model)->path.empty());
+  for (const int64_t step : {10, 20}) ASSERT_TRUE(written(step).ok());
+  write_part(0, draft(30));  // the other rank was lost
+  const auto start = prepare_checkpoints(wanted(1000), spec_.model);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->path, place_.directory + "/step-000000020");
+  EXPECT_EQ(start->step, 20);
+  EXPECT_THAT(start->refused, IsEmpty());
+  EXPECT_THAT(hidden(), ElementsAre(".attempt-1"));
+  EXPECT_EQ(prepare_checkpoints(wanted(15), spec_.model)->step, 10);
+
+  std::filesystem::resize_file(place_.directory + "/step-000000020/moments-00001-of-00002.safetensors", 100);
+  const auto older = prepare_checkpoints(wanted(1000), spec_.model);
+  EXPECT_EQ(older->step, 10);
+  ASSERT_THAT(older->refused, SizeIs(1));
+  EXPECT_THAT(older->refused[0], HasSubstr("step-000000020/moments-00001-of-00002.safetensors"));
+}
+
+TEST_F(Checkpoints, those_of_an_earlier_job_are_never_gone_on_from) {
+  ASSERT_TRUE(written(10).ok());
+  const auto start = prepare_checkpoints(wanted(0), spec_.model);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->path, "");
+  EXPECT_THAT(steps(), IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(place_.directory + "-1/step-000000010"));
+
+  ASSERT_TRUE(written(20).ok());
+  CheckpointsWanted foreign = wanted(0);
+  foreign.is_own = false;
+  const auto refused = prepare_checkpoints(foreign, spec_.model);
+  EXPECT_EQ(refused.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(message(refused.status()), HasSubstr("found step-000000020 of an earlier job"));
+  EXPECT_THAT(steps(), ElementsAre(20));
+}
+
+TEST_F(Checkpoints, tensor_that_is_missing_or_twice_there_is_named_and_the_one_before_stays) {
+  // A rank that forgets a layer must not leave it as it was initialised.
+  ASSERT_TRUE(written(10).ok());
+  write_part(0, draft(20));
+  write_part(1, draft(20), [](auto& mine, auto&) { mine.pop_back(); });
+  EXPECT_THAT(message(commit_checkpoint(draft(20), spec_, 2).status()), HasSubstr("found from none"));
+  write_part(1, draft(20),
+             [&](auto& mine, auto&) { mine.push_back(plan::model_parameters(spec_.model).front()); });
+  EXPECT_THAT(message(commit_checkpoint(draft(20), spec_, 2).status()),
+              HasSubstr("tensor model.embed_tokens.weight: expected from one rank, found from two"));
+  write_part(1, draft(20), [](auto& mine, auto&) { mine.back().shape = {1, mine.back().elements()}; });
+  EXPECT_THAT(message(commit_checkpoint(draft(20), spec_, 2).status()), HasSubstr("shape: expected"));
+  EXPECT_THAT(steps(), ElementsAre(10));
+}
+
+TEST_F(Checkpoints, part_that_is_missing_or_of_something_else_is_refused_by_name) {
+  write_part(0, draft(20));
+  EXPECT_THAT(message(commit_checkpoint(draft(20), spec_, 2).status()),
+              HasSubstr("part-00001-of-00002.json"));
+  write_part(1, draft(20), [](auto&, auto& part) { part.step = 10; });
+  EXPECT_THAT(message(commit_checkpoint(draft(20), spec_, 2).status()),
+              HasSubstr("step: expected 20, found 10"));
+  write_part(1, draft(20), [](auto&, auto& part) { part.spec_yaml += "# edited\n"; });
+  EXPECT_THAT(message(commit_checkpoint(draft(20), spec_, 2).status()), HasSubstr("spec_yaml"));
+  EXPECT_THAT(steps(), IsEmpty());
+  ASSERT_TRUE(discard_checkpoint(draft(20)).ok());
+  EXPECT_THAT(hidden(), IsEmpty());
+}
+
+TEST_F(Checkpoints, place_that_is_relative_is_refused) {
+  CheckpointsWanted relative = wanted(0);
+  relative.place.directory = "run";
+  EXPECT_THAT(message(prepare_checkpoints(relative, spec_.model).status()),
+              HasSubstr("expected an absolute path"));
+}
+
+}  // namespace
+}  // namespace penstock::coordinator

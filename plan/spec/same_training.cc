@@ -1,0 +1,65 @@
+#include "plan/spec/same_training.h"
+
+#include <fmt/format.h>
+
+#include "plan/spec/internal/yaml_tree.h"
+
+namespace penstock::plan {
+namespace {
+
+constexpr const char* kSections[] = {"model", "data", "train"};
+
+Status differs(int line, const std::string& field, const std::string& expected, const std::string& found) {
+  return invalid_argument("line {}: {}: expected {}, as the job has it, found {}", line, field, expected,
+                          found);
+}
+
+Status compare(const YamlNode& before, const YamlNode& after, const std::string& field);
+
+Status compare_maps(const YamlNode& before, const YamlNode& after, const std::string& field) {
+  for (const YamlNode::Entry& entry : before.entries) {
+    const std::string name = field + "." + entry.key;
+    const YamlNode::Entry* found = after.find(entry.key);
+    if (found == nullptr) return differs(after.line, name, entry.value.shown(), "no such key");
+    PENSTOCK_RETURN_IF_ERROR(compare(entry.value, found->value, name));
+  }
+  for (const YamlNode::Entry& entry : after.entries) {
+    if (before.find(entry.key) == nullptr)
+      return differs(entry.line, field + "." + entry.key, "no such key", entry.value.shown());
+  }
+  return ok_status();
+}
+
+Status compare_lists(const YamlNode& before, const YamlNode& after, const std::string& field) {
+  if (before.items.size() != after.items.size())
+    return differs(after.line, field, before.shown(), after.shown());
+  for (size_t i = 0; i < before.items.size(); ++i)
+    PENSTOCK_RETURN_IF_ERROR(compare(before.items[i], after.items[i], fmt::format("{}[{}]", field, i)));
+  return ok_status();
+}
+
+Status compare(const YamlNode& before, const YamlNode& after, const std::string& field) {
+  if (before.kind != after.kind || before.text != after.text)
+    return differs(after.line, field, before.shown(), after.shown());
+  PENSTOCK_RETURN_IF_ERROR(compare_maps(before, after, field));
+  return compare_lists(before, after, field);
+}
+
+}  // namespace
+
+Status check_same_training(const std::string& before, const std::string& after) {
+  Problems problems;
+  const YamlNode old_root = parse_yaml(before, problems);
+  const YamlNode new_root = parse_yaml(after, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  for (const char* section : kSections) {
+    const YamlNode::Entry* had = old_root.find(section);
+    const YamlNode::Entry* has = new_root.find(section);
+    if (had == nullptr || has == nullptr)
+      return differs(new_root.line, section, "a section in both files", "none in one of them");
+    PENSTOCK_RETURN_IF_ERROR(compare(had->value, has->value, section));
+  }
+  return ok_status();
+}
+
+}  // namespace penstock::plan
