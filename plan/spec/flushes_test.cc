@@ -115,6 +115,11 @@ TEST(Flushes, what_would_make_ranks_meet_in_every_update_is_refused_with_the_fix
       "clip_grad_norm: 0");
   EXPECT_THAT(refusal({.optimizer = "lr: 1e-3"}), HasSubstr("found 1 (the default)"));
   EXPECT_THAT(
+      refusal({.optimizer = "clip_grad_norm: 0, nonfinite: skip"}),
+      HasSubstr("line 5: train.optimizer.nonfinite: expected fail with schedule pipedream, found skip"));
+  EXPECT_THAT(refusal({.parallel = "schedule: pipedream, optimizer_step: post-validated"}),
+              HasSubstr("expected barrier, because it is not synchronous"));
+  EXPECT_THAT(
       refusal({.model = ", tie_word_embeddings: true"}),
       HasSubstr("line 3: model.tie_word_embeddings: expected false with schedule pipedream, found true"));
   EXPECT_TRUE(parsed({.parallel = "schedule: 1f1b", .model = ", tie_word_embeddings: true"}).ok());

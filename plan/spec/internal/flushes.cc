@@ -39,6 +39,14 @@ void refuse_what_meets_in_every_update(const JobSpec& spec, Problems& problems) 
                     "and these ranks do not wait for each other between updates; write clip_grad_norm: 0",
                     schedule, limit, spec.lines.contains(field) ? "" : " (the default)"));
   }
+  if (spec.train.optimizer.nonfinite == "skip") {
+    const std::string field = "train.optimizer.nonfinite";
+    problems.add(
+        line_of(spec, field), field,
+        fmt::format("expected fail with schedule {}, found skip: all ranks skip a step or none, and these "
+                    "do not ask each other between updates",
+                    schedule));
+  }
   if (spec.model.tie_word_embeddings) {
     const std::string field = "model.tie_word_embeddings";
     problems.add(
