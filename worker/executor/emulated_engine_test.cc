@@ -106,7 +106,7 @@ class EmulatedRank final : private StepActions {
     for (const plan::StageBuffers& buffers : program.buffers) indices.push_back(buffers.stage);
     StepRecorder recorder(indices, 2 * program.microbatches);
     const SystemClock system_clock;
-    PENSTOCK_RETURN_IF_ERROR(engine_->connect({*endpoint, system_clock, recorder}));
+    PENSTOCK_RETURN_IF_ERROR(engine_->connect({*endpoint, system_clock, recorder, {}}));
     PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, engine_->boundary().bytes()));
     std::vector<std::unique_ptr<RecordedStage>> recorded;
     std::vector<Stage*> stages;

@@ -66,7 +66,8 @@ Run run_steps(MeasuredJob job, bool with_checkpoints) {
       assignment,
       {.rendezvous = rendezvous,
        .report = report,
-       .make_endpoint = [] { return worker::make_in_process_endpoint(worker::make_in_process_hub()); },
+       .make_endpoint =
+           [](plan::P2pMode) { return worker::make_in_process_endpoint(worker::make_in_process_hub()); },
        .clock = clock});
   const Status status = session.run();
   PENSTOCK_CHECK(status.ok(), "{}", message(status));
