@@ -22,7 +22,7 @@ class Checkpoints : public ::testing::Test {
   Checkpoints() {
     spec_ = *plan::parse_job_spec(
         "name: tiny\n"
-        "model: {vocab_size: 7, hidden_size: 4, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 6, "
+        "model: {vocab_size: 256, hidden_size: 4, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 6, "
         "max_position_embeddings: 8}\n"
         "data: {source: /data/text.txt, sequence_length: 8}\n"
         "train: {steps: 30, global_batch_size: 4, microbatch_size: 1}\n"
