@@ -98,6 +98,14 @@ TEST(Lower, receives_in_queue_order_stand_where_their_producers_end) {
                                                        "wait 1", "1F1", "1B1", "send 1"));
 }
 
+TEST(Lower, receives_at_the_consumer_stand_right_before_their_waits) {
+  const LoweredProgram program = *lower(*generate({"1f1b", 2, 2, 1}), {.posting = Posting::AtConsumer});
+  EXPECT_THAT(transfers(program.ranks[0]), ElementsAre("0F0", "send 0", "0F1", "send 1", "post 0", "wait 0",
+                                                       "0B0", "post 1", "wait 1", "0B1"));
+  EXPECT_THAT(transfers(program.ranks[1]), ElementsAre("post 0", "wait 0", "1F0", "1B0", "send 0", "post 1",
+                                                       "wait 1", "1F1", "1B1", "send 1"));
+}
+
 TEST(Lower, queue_order_takes_as_many_receive_slots_as_are_open_at_once) {
   const LoweredProgram program = *lower(*generate({"1f1b", 2, 2, 1}), {.posting = Posting::InQueueOrder});
   for (const RankProgram& rank : program.ranks) {
