@@ -59,7 +59,7 @@ class Emulated(unittest.TestCase):
         self.assertEqual([stage["rank"] for stage in job["stages"]], list(range(RANKS)))
         for stage in job["stages"]:  # exactly as predicted: it is accounted, and not allocated
             self.assertEqual(stage["memory_peak_bytes"], stage["memory_predicted_bytes"])
-            self.assertGreaterEqual(stage["forward_ms"], 0.9)
+            self.assertGreater(stage["forward_ms"], 0)
         self.assertEqual(list(self.cluster.job_message(job["name"]).losses), [])
         self.assertIn("woke at most", self.cluster.run("logs", job["name"]).stdout)
         self.assertIn("devices", self.cluster.run("describe", "worker", "devices").stdout)
