@@ -81,5 +81,30 @@ TEST(ChunkedExchange, two_ranks_that_add_each_other_hold_one_sum) {
   }
 }
 
+TEST(ChunkedExchange, a_twin_that_leaves_ends_the_sum) {
+  // In the middle of a tensor: its first chunks have been added, the rest never comes.
+  const auto hub = make_in_process_hub();
+  InProcessRendezvous rendezvous;
+  std::thread leaver([&] {
+    const auto endpoint = make_in_process_endpoint(hub);
+    ASSERT_TRUE(endpoint->open({"pipeline", RankIndex(1), 2, "127.0.0.1"}, rendezvous, 30s).ok());
+    std::vector<float> chunk(kChunk);
+    const TransferId sent =
+        endpoint->post_send(RankIndex(0), chunk.data(), ChunkedExchange::kChunkBytes).value();
+    EXPECT_TRUE(endpoint->wait(sent).ok());
+    endpoint->abort("rank 1 has had enough");
+  });
+  kernels::ComputeThreads compute(1);
+  const auto operators = kernels::make_cpu_operators(compute);
+  const auto endpoint = make_in_process_endpoint(hub);
+  ASSERT_TRUE(endpoint->open({"pipeline", RankIndex(0), 2, "127.0.0.1"}, rendezvous, 30s).ok());
+  std::vector<float> values(5 * kChunk);
+  ChunkedExchange exchange(*endpoint, *operators);
+  const Status status = exchange.add_each_other(RankIndex(1), view(values));
+  leaver.join();
+  EXPECT_EQ(status.code(), StatusCode::kAborted);
+  EXPECT_NE(message(status).find("had enough"), std::string::npos) << status;
+}
+
 }  // namespace
 }  // namespace penstock::worker

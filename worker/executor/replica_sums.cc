@@ -1,6 +1,9 @@
 #include "worker/executor/replica_sums.h"
 
+#include <initializer_list>
+
 #include "plan/spec/parameters.h"
+#include "worker/model/layout.h"
 
 namespace penstock::worker {
 namespace {
@@ -17,6 +20,24 @@ std::vector<kernels::TensorView> gradients_of(const plan::ModelSpec& model,
   return gradients;
 }
 
+// Neighbours in memory as one tensor: a stage's gradients then travel in messages as large as they may be. The bytes
+// between two of them are zeros on both ranks.
+std::vector<kernels::TensorView> joined(const std::vector<kernels::TensorView>& gradients) {
+  constexpr int64_t kStep = Layout::kAlignmentBytes / static_cast<int64_t>(sizeof(float));
+  std::vector<kernels::TensorView> runs;
+  for (const kernels::TensorView& gradient : gradients) {
+    float* const begin = runs.empty() ? nullptr : runs.back().f32();
+    const int64_t length = runs.empty() ? 0 : (runs.back().elements() + kStep - 1) / kStep * kStep;
+    if (runs.empty() || gradient.f32() != begin + length) {
+      runs.emplace_back(gradient.f32(), kernels::DataType::Float32,
+                        std::initializer_list<int64_t>{gradient.elements()});
+    } else {
+      runs.back() = {begin, kernels::DataType::Float32, {length + gradient.elements()}};
+    }
+  }
+  return runs;
+}
+
 }  // namespace
 
 ReplicaSums::ReplicaSums(const plan::JobSpec& job, const plan::RankProgram& program,
@@ -25,7 +46,7 @@ ReplicaSums::ReplicaSums(const plan::JobSpec& job, const plan::RankProgram& prog
   for (const plan::StageBuffers& buffers : program.buffers) {
     if (!buffers.twin.is_set()) continue;
     const std::vector<plan::Item>& items = job.parallel.split[static_cast<size_t>(buffers.stage.value)];
-    stages_[buffers.stage] = {buffers.twin, gradients_of(job.model, items, parameters)};
+    stages_[buffers.stage] = {buffers.twin, joined(gradients_of(job.model, items, parameters))};
   }
 }
 

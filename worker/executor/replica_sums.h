@@ -33,7 +33,7 @@ class ReplicaSums {
  private:
   struct Replicated {
     RankIndex twin;
-    std::vector<kernels::TensorView> gradients;  // all accumulators of the stage, in one order on both ranks
+    std::vector<kernels::TensorView> gradients;  // all accumulators of the stage, cut alike on both ranks
   };
   std::map<StageIndex, Replicated> stages_;
   ChunkedExchange exchange_;
