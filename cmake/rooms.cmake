@@ -50,7 +50,7 @@ penstock_room(worker/emulation USES base plan/spec plan/schedule worker/transpor
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
   kernels/device kernels/tensor kernels/ops
   worker/transport worker/transport/gloo worker/transport/shared_memory worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
-  worker/telemetry worker/emulation TEST_USES plan/simulation base/checkpoint)
+  worker/telemetry worker/emulation TEST_USES plan/simulation base/checkpoint base/safetensors)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)
 penstock_program(penstock-worker worker/main USES base base/metrics plan/spec proto/codec worker/agent worker/executor

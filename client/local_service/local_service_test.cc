@@ -71,7 +71,7 @@ TEST_F(LocalServiceTest, workers_start_once_the_coordinator_serves_and_end_befor
   EXPECT_EQ(service->metrics(), "127.0.0.1:8");
   EXPECT_EQ(service->worker_names(), (std::vector<std::string>{"worker-0", "worker-1"}));
   EXPECT_TRUE(service->newly_ended().empty());
-  wait_for("state/worker-1.log", "arguments: --coordinator 127.0.0.1:7 --name worker-1\n");
+  wait_for("state/worker-1.log", "arguments: --coordinator 127.0.0.1:7 --name worker-1 --device cpu --devices 1\n");
   wait_for("state/worker-0.log", "arguments: ");
   EXPECT_TRUE(service->stop(interrupts_).ok());
   EXPECT_EQ(contents("ended"), "worker\nworker\ncoordinator\n");

@@ -37,6 +37,7 @@ class EmulatedEngine final : public RankEngine {
   const std::vector<ActivationPool*>& pools() const override { return pool_list_; }
   // As large as the job's, and at most 4 KiB.
   BoundaryShape boundary() const override;
+  Pairs pairs() const override { return Pairs::AtOnce; }
   std::vector<MemoryKind> memory(int64_t link_bytes) const override;
   std::string fingerprint() const override { return "emulated"; }
   Duration cpu_time() override { return thread_cpu_time(); }

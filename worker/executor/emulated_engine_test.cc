@@ -124,7 +124,8 @@ class EmulatedRank final : private StepActions {
                                                    .recorder = recorder,
                                                    .clock = system_clock,
                                                    .boundary_rows = engine_->boundary().rows,
-                                                   .boundary_columns = engine_->boundary().columns}));
+                                                   .boundary_columns = engine_->boundary().columns,
+                                                   .pairs = engine_->pairs()}));
     PENSTOCK_RETURN_IF_ERROR(interpreter->run(StepIndex(0)));
     for (const ActivationPool* pool : engine_->pools()) peaks_.push_back(pool->held_peak());
     return endpoint->drain();

@@ -11,7 +11,7 @@ using plan::InstructionKind;
 
 StatusOr<std::unique_ptr<Interpreter>> Interpreter::create(InterpreterParts parts) {
   PENSTOCK_ASSIGN_OR_RETURN(ResolvedProgram resolved,
-                            resolve(parts.program, parts.stages, parts.pools, parts.links));
+                            resolve(parts.program, parts.stages, parts.pools, parts.links, parts.pairs));
   return std::unique_ptr<Interpreter>(new Interpreter(std::move(parts), std::move(resolved)));
 }
 

@@ -61,6 +61,7 @@ struct InterpreterParts {
   int64_t boundary_rows = 0;       // tokens of a microbatch
   int64_t boundary_columns = 0;    // hidden size
   TraceRecorder* trace = nullptr;  // null: nothing is traced
+  Pairs pairs = Pairs::InTurn;
 };
 
 class Interpreter {

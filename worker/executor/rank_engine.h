@@ -18,6 +18,7 @@
 #include "proto/codec/codec.h"
 #include "proto/codec/messages.h"
 #include "worker/buffers/activation_pool.h"
+#include "worker/executor/resolved_program.h"
 #include "worker/model/stage.h"
 #include "worker/telemetry/step_recorder.h"
 #include "worker/transport/endpoint.h"
@@ -43,7 +44,8 @@ struct EngineConnection {
 
 struct StepVerdict {
   double gradient_norm = 0;
-  bool stands = true;  // else it has been taken anew, and what was computed with its weights counts for nothing
+  bool stands =
+      true;  // else it has been taken anew, and what was computed with its weights counts for nothing
 };
 
 class RankEngine {
@@ -54,6 +56,7 @@ class RankEngine {
   virtual const std::vector<Stage*>& stages() const = 0;
   virtual const std::vector<ActivationPool*>& pools() const = 0;
   virtual BoundaryShape boundary() const = 0;
+  virtual Pairs pairs() const { return Pairs::InTurn; }
 
   // Memory account: what the rank holds from now to the end, by kind. `link_bytes`: of the links' boundary tensors,
   // which the session has allocated.

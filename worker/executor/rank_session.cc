@@ -70,7 +70,8 @@ Status RankSession::prepare() {
                                                                .boundary_type = boundary.type,
                                                                .boundary_rows = boundary.rows,
                                                                .boundary_columns = boundary.columns,
-                                                               .trace = trace_recorder_.get()}));
+                                                               .trace = trace_recorder_.get(),
+                                                               .pairs = engine_->pairs()}));
   fingerprint_ = engine_->fingerprint();
   return environment_.report(RankReady{.attempt = assignment_.attempt,
                                        .rank = assignment_.rank,

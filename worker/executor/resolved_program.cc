@@ -17,13 +17,13 @@ using plan::Passage;
 // See the header.
 class RunningOrder {
  public:
-  explicit RunningOrder(const plan::RankProgram& program) : program_(program) {}
+  RunningOrder(const plan::RankProgram& program, Pairs pairs) : program_(program), pairs_(pairs) {}
 
   std::vector<const Instruction*> run() && {
     const std::vector<Instruction>& list = program_.instructions;
     order_.reserve(list.size());
     for (size_t at = 0; at < list.size();) {
-      const bool is_pair = list[at].overlaps_next && at + 1 < list.size();
+      const bool is_pair = pairs_ == Pairs::InTurn && list[at].overlaps_next && at + 1 < list.size();
       at = is_pair ? run_pair(at) : (order_.push_back(&list[at]), at + 1);
     }
     return std::move(order_);
@@ -68,18 +68,19 @@ class RunningOrder {
   }
 
   const plan::RankProgram& program_;
+  Pairs pairs_;
   std::vector<const Instruction*> order_;
 };
 
 class Resolver {
  public:
   Resolver(const plan::RankProgram& program, const std::vector<Stage*>& stages,
-           const std::vector<ActivationPool*>& pools, LinkBuffers& links)
-      : program_(program), stages_(stages), pools_(pools), links_(links) {}
+           const std::vector<ActivationPool*>& pools, LinkBuffers& links, Pairs pairs)
+      : program_(program), stages_(stages), pools_(pools), links_(links), pairs_(pairs) {}
 
   StatusOr<ResolvedProgram> run() && {
     result_.instructions.reserve(program_.instructions.size());
-    for (const Instruction* instruction : RunningOrder(program_).run()) {
+    for (const Instruction* instruction : RunningOrder(program_, pairs_).run()) {
       ResolvedInstruction& resolved = result_.instructions.emplace_back();
       resolved.source = instruction;
       PENSTOCK_RETURN_IF_ERROR(with_context(resolve(*instruction, resolved), plan::to_string(*instruction)));
@@ -223,6 +224,7 @@ class Resolver {
   const std::vector<Stage*>& stages_;
   const std::vector<ActivationPool*>& pools_;
   LinkBuffers& links_;
+  Pairs pairs_;
   ResolvedProgram result_;
   int steps_ = 0;                                                              // optimizer steps so far
   std::map<std::pair<StageIndex, int32_t>, int> lease_indices_;                // by stage and slot
@@ -235,12 +237,13 @@ class Resolver {
 }  // namespace
 
 StatusOr<ResolvedProgram> resolve(const plan::RankProgram& program, const std::vector<Stage*>& stages,
-                                  const std::vector<ActivationPool*>& pools, LinkBuffers& links) {
+                                  const std::vector<ActivationPool*>& pools, LinkBuffers& links,
+                                  Pairs pairs) {
   if (stages.size() != program.buffers.size() || pools.size() != program.buffers.size()) {
     return internal_error("rank {} has {} stages; {} stages and {} pools were given", program.rank.value,
                           program.buffers.size(), stages.size(), pools.size());
   }
-  return Resolver(program, stages, pools, links).run();
+  return Resolver(program, stages, pools, links, pairs).run();
 }
 
 }  // namespace penstock::worker
