@@ -195,7 +195,8 @@ TEST(RouterLoss, balance_is_one_when_balanced_and_the_number_of_experts_when_all
 TEST(RouterLoss, no_cut_into_microbatches_moves_losses_or_gradients) {
   Rig rig;
   Random random(1530);
-  const int64_t experts = 6, choices = 2, length = 32;
+  // Sequences as long as the pieces of the product: CPUs whose products depend on their rows' number see one number.
+  const int64_t experts = 6, choices = 2, length = 128;
   Floats x = random.normal(2 * length * 16), weight = random.normal(experts * 16),
          dw = random.normal(2 * length * choices);
   RoutingStorage both(2 * length, experts, choices);
