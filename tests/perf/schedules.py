@@ -3,9 +3,10 @@
 schedule: what a step took, what the simulation of its own action times says that it should take, the activations held, and
 whether losses and weights are those of naive.
 
-    PENSTOCK_BINARIES=build/release/bin python3 -m tests.perf.schedules [--steps N] [--text FILE]
+    PENSTOCK_BINARIES=build/release/bin python3 -m tests.perf.schedules [--ranks P] [--steps N] [--text FILE]
 
-Four workers of one thread each: on fewer than four idle cores they wait for cores too, and the measured time shows it.
+A worker of one thread a rank: on fewer idle cores they wait for cores too, and the measured time shows it. Of a schedule
+without a flush, whose steps run into each other, the times are those of all steps over their number.
 """
 
 import argparse
@@ -20,7 +21,6 @@ from tests.support import cluster as support
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "deploy" / "jobs" / "quickstart.yaml"
 TEXT = ROOT / ".penstock" / "quickstart" / "bible.txt"
-RANKS = 4
 
 # Name and stages a rank. naive first: the others are held against it.
 SCHEDULES = [
@@ -32,35 +32,40 @@ SCHEDULES = [
 WITHOUT_FLUSH = {"pipedream", "pipedream-2bw"}  # a global norm would be a barrier: clipping is off
 
 
-def job_of(schedule, stages_per_rank, steps, text):
+def job_of(schedule, stages_per_rank, options):
     """The quickstart job, with what a user would change in it."""
     job = QUICKSTART.read_text()
 
     def change(key, value):
         nonlocal job
-        job, changes = re.subn(rf"(\b{key}: )[^,}}#\n]*", rf"\g<1>{value} ", job, count=1)
+        job, changes = re.subn(rf"(?m)^([^#\n]*\b{key}: )[^,}}#\n]*", rf"\g<1>{value} ", job, count=1)
         assert changes == 1, f"{QUICKSTART} has no {key}"
 
     change("name", schedule)
-    change("source", text)
-    change("steps", steps)
+    change("source", options.text.resolve())
+    change("steps", options.steps)
+    change("warmup_steps", options.steps // 2)
+    change("pipeline", options.ranks)
     change("stages_per_rank", stages_per_rank)
     change("schedule", schedule)
     if schedule in WITHOUT_FLUSH:
         change("clip_grad_norm", 0)
+        change("schedule", f"{schedule}\n  flush_every: {options.steps}")
     return job
 
 
-def train(cluster, schedule, stages_per_rank, steps, text):
+def train(cluster, schedule, stages_per_rank, options):
     path = cluster.folder / f"{schedule}.yaml"
-    path.write_text(job_of(schedule, stages_per_rank, steps, text))
+    path.write_text(job_of(schedule, stages_per_rank, options))
     submitted = cluster.run("submit", path)
     if submitted.returncode != 0:
         sys.exit(submitted.stdout + submitted.stderr)
     job = cluster.wait_for_state(schedule, {"succeeded", "failed", "cancelled"}, 600)
     if job["state"] != "succeeded":
         sys.exit(f"{schedule}: {job['state']}: {job['reason']}")
-    return job["weights_digest"], cluster.job_message(schedule), cluster.json("trace", schedule)
+    message = cluster.job_message(schedule)
+    assert message.schedule == schedule, message.schedule
+    return job["weights_digest"], message, cluster.json("trace", schedule)
 
 
 def same_as(losses, digest, naive):
@@ -70,9 +75,9 @@ def same_as(losses, digest, naive):
     return f"{farthest:.1e}"
 
 
-def peaks_of(job):
+def peaks_of(job, ranks):
     """By rank: the most activations of each of its stages that it held at once, added up."""
-    peaks = [0] * RANKS
+    peaks = [0] * ranks
     for stage in job.stages:
         peaks[stage.rank] += stage.activation_slots_peak
     return peaks
@@ -80,6 +85,7 @@ def peaks_of(job):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=4, help="an even number, for dualpipe and chimera")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--text", type=pathlib.Path, default=TEXT)
     options = parser.parse_args()
@@ -87,19 +93,20 @@ def main():
         sys.exit(f"{options.text} is not there: deploy/local/quickstart makes it, or name another with --text")
 
     naive = None
-    with support.Cluster(RANKS) as cluster:
+    with support.Cluster(options.ranks) as cluster:
         for schedule, stages_per_rank in SCHEDULES:
-            digest, job, trace = train(cluster, schedule, stages_per_rank, options.steps, options.text.resolve())
+            digest, job, trace = train(cluster, schedule, stages_per_rank, options)
+            updates = options.steps if schedule in WITHOUT_FLUSH else 1
             losses = list(job.losses)
             naive = naive or (losses, digest)
             print(json.dumps({
                 "benchmark": "schedules",
                 "schedule": schedule,
                 "stages_per_rank": stages_per_rank,
-                "measured_seconds": trace["measured_seconds"],
-                "simulated_seconds": trace["simulated_seconds"],
+                "measured_seconds": trace["measured_seconds"] / updates,
+                "simulated_seconds": trace["simulated_seconds"] / updates,
                 "ratio": trace["ratio"],
-                "activations_peak": peaks_of(job),
+                "activations_peak": peaks_of(job, options.ranks),
                 "loss": losses[-1],
                 "weights_digest": digest,
                 "naive": same_as(losses, digest, naive),
