@@ -1,8 +1,8 @@
 // The one-sided Endpoint, for ranks on one host: a message is put by its sender into memory of its receiver.
 //
 // Every endpoint has a window, memory that its peers map (window.h). A posted receive is a credit in the window; a send
-// that finds its credit puts the message at once, on the thread that posts it, and else on the endpoint's one progress
-// thread when the credit comes. Messages into receive_memory() are copied once, and wake nobody but who waits for
+// that finds its credit puts the message at once, on the thread that posts it, and else asks to be told of it: the
+// endpoint's one progress thread puts the message when the credit comes. Messages into receive_memory() are copied once, and wake nobody but who waits for
 // them; others pass through a ring of bounded size. Waiting sleeps on a word of the window (doorbell.h).
 //
 //     sender                                                  receiver

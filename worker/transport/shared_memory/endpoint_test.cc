@@ -105,6 +105,17 @@ TEST_F(PlayedPeer, credit_that_comes_late_is_served_while_the_rank_does_somethin
   CONTRACT_EXPECT_OK(endpoint_->wait(transfer));
 }
 
+TEST_F(PlayedPeer, credit_rings_only_where_a_message_waits_for_it) {
+  const uint32_t rung = theirs_->bell();
+  receive(64);
+  EXPECT_EQ(theirs_->bell(), rung);
+  to_endpoint().wanted = 2;
+  receive(64);
+  EXPECT_EQ(theirs_->bell(), rung + 1);
+  send(64);  // finds no credit, and asks for one
+  EXPECT_EQ(from_endpoint().wanted, 1u);
+}
+
 TEST_F(PlayedPeer, message_beyond_the_ring_waits_for_room_and_is_no_more_than_the_ring) {
   const int64_t ring_bytes = theirs_->staging_bytes();
   std::vector<char> big(static_cast<size_t>(3 * ring_bytes), 9);

@@ -13,8 +13,10 @@ void Incoming::post(Transfer& transfer) {
   credit.bytes.store(transfer.bytes, std::memory_order_relaxed);
   credit.region.store(place.region, std::memory_order_relaxed);
   credit.offset.store(place.offset, std::memory_order_relaxed);
-  channel_.credited.store(++posted_, std::memory_order_release);
-  ring(theirs_.bell(), Sleeper::Progress);
+  channel_.credited.store(++posted_, std::memory_order_seq_cst);
+  // Most credits come before the messages that they are for, and wake nobody.
+  const bool is_waited_for = channel_.wanted.load(std::memory_order_seq_cst) == posted_;
+  if (is_waited_for) ring(theirs_.bell(), Sleeper::Progress);
 }
 
 Status Incoming::check_counters(uint64_t delivered, uint64_t staged) {

@@ -21,7 +21,12 @@ void Outgoing::post(Transfer& transfer) {
 
 // Whether the first message may go, and where.
 StatusOr<bool> Outgoing::meet_credit(const Transfer& transfer) {
-  const uint64_t credited = channel_.credited.load(std::memory_order_acquire);
+  uint64_t credited = channel_.credited.load(std::memory_order_acquire);
+  if (credited == delivered_) {
+    // Asks to be told, and looks again: of the two ends that write and then read, one sees what the other wrote.
+    channel_.wanted.store(delivered_ + 1, std::memory_order_seq_cst);
+    credited = channel_.credited.load(std::memory_order_seq_cst);
+  }
   if (credited < credited_seen_ || credited - delivered_ > kReceivesInFlight) {
     return damaged(
         rank_, peer_,
