@@ -12,7 +12,7 @@ namespace {
 constexpr int kFactorRounds = 20;  // between costs and factors; they settle in a few
 
 bool is_time(double ms) {
-  return std::isfinite(ms) && ms >= 0 && ms <= 1e9;
+  return ms == 0 || (ms >= 1e-9 && ms <= 1e9);
 }
 
 Status check(const std::vector<StageMeasurement>& measurements) {
@@ -93,7 +93,7 @@ StatusOr<std::vector<LayerTime>> solve_types(const std::vector<StageMeasurement>
   std::vector<double> right;
   for (const StageMeasurement& stage : measurements) {
     const double measured = stage.*time / factor_of(factors, stage.worker);
-    const double weight = measured > 0 ? 1 / measured : 0;
+    const double weight = measured > 0 ? 1 / measured : 1;
     std::vector<double> row = row_of(stage, types, by_tokens);
     for (double& value : row) value *= weight;
     rows.push_back(std::move(row));

@@ -152,12 +152,22 @@ TEST(LayerTimesTest, a_cost_that_noise_would_make_negative_is_zero) {
   EXPECT_GT(fitted->types.at("block").forward.fixed_ms, 9.7);
 }
 
+TEST(LayerTimesTest, a_forward_that_took_nothing_says_that_its_layers_cost_nothing) {
+  const auto fitted = fit_layer_times({{{{"embedding", 1}}, 0, 2, std::nullopt, ""},
+                                       {{{"embedding", 1}, {"block", 2}}, 4, 8, std::nullopt, ""}});
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_NEAR(fitted->types.at("embedding").forward.fixed_ms, 0, 1e-12);
+  EXPECT_NEAR(fitted->types.at("block").backward.fixed_ms, 3, 1e-12);
+}
+
 TEST(LayerTimesTest, types_that_always_stand_together_are_refused_by_name) {
   const auto fitted = fit_layer_times({{{{"attention", 2}, {"mlp", 2}}, 40, 80, std::nullopt, ""},
                                        {{{"attention", 3}, {"mlp", 3}}, 60, 120, std::nullopt, ""}});
   EXPECT_THAT(message(fitted.status()), HasSubstr("mlp cannot be told from the other types"));
   EXPECT_THAT(message(fit_layer_times({}).status()), HasSubstr("stages: expected 1 to"));
   EXPECT_THAT(message(fit_layer_times({{{{"block", 1}}, -1, 2, std::nullopt, ""}}).status()),
+              HasSubstr("stages[0]"));
+  EXPECT_THAT(message(fit_layer_times({{{{"block", 1}}, 1e-300, 2, std::nullopt, ""}}).status()),
               HasSubstr("stages[0]"));
   EXPECT_THAT(message(fit_layer_times({{{}, 1, 2, std::nullopt, ""}}).status()),
               HasSubstr("stages[0].layers"));

@@ -361,6 +361,17 @@ StatusOr<std::vector<Partition>> time_memory_curve(const PartitionRequest& reque
   return curve;
 }
 
+std::vector<int> equal_counts(int layers, int stages) {
+  const int remainder = layers % stages;
+  const int first = (stages - remainder) / 2;
+  std::vector<int> boundaries = {0};
+  for (int stage = 0; stage < stages; ++stage) {
+    const bool extra = stage >= first && stage < first + remainder;
+    boundaries.push_back(boundaries.back() + layers / stages + (extra ? 1 : 0));
+  }
+  return boundaries;
+}
+
 int rank_of_stage(StagePlacement placement, int ranks, int stage) {
   if (placement == StagePlacement::V && stage >= ranks) return 2 * ranks - 1 - stage;
   return stage % ranks;

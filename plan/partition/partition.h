@@ -101,6 +101,9 @@ StatusOr<Partition> evaluate_partition(const PartitionRequest& request, const st
 // budget down. At most `points_max`; empty when nothing fits. The current placement plays no part.
 StatusOr<std::vector<Partition>> time_memory_curve(const PartitionRequest& request, int points_max);
 
+// Boundaries with equal counts of layers, the remainder in the middle stages: what one does without costs.
+std::vector<int> equal_counts(int layers, int stages);
+
 int rank_of_stage(StagePlacement placement, int ranks, int stage);
 
 }  // namespace penstock::plan

@@ -264,6 +264,28 @@ TEST(PartitionTest, a_budget_holds_with_more_stages_a_rank_too) {
   EXPECT_GE(answer->plan.slowest_ns, free.slowest_ns);
 }
 
+// 30 layers on 4 ranks once became 28 in a well-known trainer, and remainders were dropped in another.
+TEST(PartitionTest, every_layer_lies_on_one_stage_whatever_the_counts) {
+  for (int count = 1; count <= 40; ++count) {
+    for (int ranks = 1; ranks <= std::min(count, 9); ++ranks) {
+      const std::vector<LayerCost> layers(static_cast<size_t>(count), layer(10));
+      const Partition plan = partition(one_stage_a_rank(layers, ranks))->plan;
+      ASSERT_EQ(plan.boundaries.size(), static_cast<size_t>(ranks) + 1);
+      EXPECT_EQ(plan.boundaries.front(), 0);
+      EXPECT_EQ(plan.boundaries.back(), count);
+      for (size_t s = 1; s < plan.boundaries.size(); ++s)
+        EXPECT_LT(plan.boundaries[s - 1], plan.boundaries[s]);
+      EXPECT_EQ(plan.slowest_ns, 10 * ((count + ranks - 1) / ranks));
+    }
+  }
+}
+
+TEST(PartitionTest, an_embedding_as_heavy_as_a_stage_stands_alone) {
+  std::vector<LayerCost> layers(9, layer(10));
+  layers.front() = layer(20);
+  EXPECT_THAT(partition(one_stage_a_rank(layers, 5))->plan.boundaries, ElementsAre(0, 1, 3, 5, 7, 9));
+}
+
 TEST(PartitionTest, bad_requests_are_refused_by_field) {
   const auto refused = [](const PartitionRequest& request, const char* why) {
     const auto answer = partition(request);

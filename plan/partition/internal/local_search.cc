@@ -110,15 +110,4 @@ std::optional<std::vector<int>> improve_split(CostModel& cost, CostModel& bytes,
   return boundaries;
 }
 
-std::vector<int> equal_counts(int layers, int stages) {
-  const int remainder = layers % stages;
-  const int first = (stages - remainder) / 2;
-  std::vector<int> boundaries = {0};
-  for (int stage = 0; stage < stages; ++stage) {
-    const bool extra = stage >= first && stage < first + remainder;
-    boundaries.push_back(boundaries.back() + layers / stages + (extra ? 1 : 0));
-  }
-  return boundaries;
-}
-
 }  // namespace penstock::plan

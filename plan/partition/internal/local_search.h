@@ -14,7 +14,4 @@ constexpr int64_t kEvaluationsMax = 200'000;  // of splits
 // Nothing when no split within the budget was met. `cost` and `bytes` (Objective::Bytes) are models of one request.
 std::optional<std::vector<int>> improve_split(CostModel& cost, CostModel& bytes, std::vector<int> start);
 
-// A boundary list with equal counts, the remainder in the middle stages.
-std::vector<int> equal_counts(int layers, int stages);
-
 }  // namespace penstock::plan
