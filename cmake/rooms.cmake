@@ -21,8 +21,9 @@ penstock_room(plan/cost USES base plan/spec plan/schedule)
 penstock_room(plan/partition USES base)
 penstock_room(plan/calibration USES base TEST_USES plan/schedule plan/simulation)
 penstock_room(plan/diagnosis USES base TEST_USES plan/partition plan/calibration)
+penstock_room(plan/planning USES base plan/schedule plan/simulation plan/generation plan/partition)
 penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/generation
-  plan/partition plan/calibration plan/diagnosis
+  plan/partition plan/calibration plan/diagnosis plan/planning
   LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
@@ -74,7 +75,7 @@ penstock_room(client/present USES base plan/schedule plan/simulation plan/measur
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
-  plan/partition plan/calibration plan/diagnosis plan/measurement plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
+  plan/cost plan/partition plan/calibration plan/diagnosis plan/measurement plan/planning plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 
@@ -84,7 +85,8 @@ penstock_program(penstock-prepare client/prepare/main USES base base/token_files
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 # tests/fuzz: inputs that nobody meant to write, through every reader of outside input; runs under the sanitizers.
-penstock_room(tests/fuzz USES base base/digest base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/interop proto/codec)
+penstock_room(tests/fuzz USES base base/digest base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/partition
+  plan/calibration plan/diagnosis plan/interop proto/codec)
 # tests/hugging_face: folders that transformers wrote, from their config.json to the logits.
 penstock_room(tests/hugging_face USES base base/safetensors plan/spec plan/interop kernels/device kernels/tensor kernels/ops
   worker/data worker/model worker/checkpoint)

@@ -1,0 +1,344 @@
+#include "plan/planning/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "plan/generation/generate.h"
+#include "plan/schedule/families.h"
+#include "plan/schedule/program.h"
+#include "plan/simulation/simulate.h"
+
+namespace penstock::plan {
+namespace {
+
+constexpr int kCurvePoints = 8;
+constexpr int64_t kSearchTries = 2'000;
+constexpr int kMovesMax = 12;                     // of a layer, after the exact split
+constexpr int64_t kPlayedActionsMax = 3'000'000;  // by all simulations of those moves
+constexpr int kLatencyNsMax = 1'000'000'000;
+
+size_t at(int index) {
+  return static_cast<size_t>(index);
+}
+
+// --- a schedule, and what it says about memory.
+
+struct Made {
+  ScheduleChoice choice;
+  ComputeProgram program;
+  PartitionRequest partition;  // with its in-flight counts
+};
+
+StatusOr<StagePlacement> placement_of(const ComputeProgram& program) {
+  if (program.placement == loop_placement(program.ranks, program.stages_per_rank))
+    return StagePlacement::Loop;
+  if (program.stages_per_rank == 2 && program.placement == v_placement(program.ranks))
+    return StagePlacement::V;
+  return invalid_argument("holds stages on two ranks each");
+}
+
+// A search needs costs before there is a split: those of stages of equal time.
+SimulationCosts even_costs(const PlanningRequest& request, int stages) {
+  int64_t forward = 0, total = 0;
+  for (size_t layer = 0; layer < request.layers.size(); ++layer) {
+    forward += request.forward_ns[layer];
+    total += request.layers[layer].keep.time_ns;
+  }
+  const int64_t backward = (total - forward) / stages;
+  SimulationCosts costs = uniform_costs(stages, {.forward = forward / stages,
+                                                 .input_gradient = backward - backward / 2,
+                                                 .weight_gradient = backward / 2});
+  costs.latency = request.latency_ns;
+  return costs;
+}
+
+StatusOr<ComputeProgram> program_of(const PlanningRequest& request, const ScheduleChoice& choice) {
+  GenerationRequest generation;
+  generation.schedule = {.name = choice.schedule,
+                         .ranks = request.ranks,
+                         .microbatches = request.microbatches,
+                         .stages_per_rank = choice.stages_per_rank};
+  if (is_searched_schedule(choice.schedule)) {
+    generation.costs = even_costs(request, request.ranks * choice.stages_per_rank);
+    generation.search.evaluations_max =
+        request.start_search ? std::numeric_limits<int64_t>::max() : kSearchTries;
+    if (request.start_search) generation.search.keep_going = request.start_search();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(GeneratedSchedule generated, generate(generation));
+  return std::move(generated.program);
+}
+
+bool splits_backwards(const ComputeProgram& program) {
+  const auto is_half = [](const Action& action) {
+    return is_half_backward(action.work.kind) ||
+           (action.overlapped && is_half_backward(action.overlapped->kind));
+  };
+  return std::any_of(program.actions.begin(), program.actions.end(), [&](const std::vector<Action>& list) {
+    return std::any_of(list.begin(), list.end(), is_half);
+  });
+}
+
+std::vector<LayerCost> layers_for(const PlanningRequest& request, const ComputeProgram& program) {
+  std::vector<LayerCost> layers = request.layers;
+  if (request.split_backward_bytes.empty() || !splits_backwards(program)) return layers;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    layers[layer].keep.activation_bytes += request.split_backward_bytes[layer];
+    if (layers[layer].recompute)
+      layers[layer].recompute->activation_bytes += request.split_backward_bytes[layer];
+  }
+  return layers;
+}
+
+StatusOr<Made> make(const PlanningRequest& request, const ScheduleChoice& choice) {
+  Made made;
+  made.choice = choice;
+  PENSTOCK_ASSIGN_OR_RETURN(made.program, program_of(request, choice));
+  PartitionRequest& partition = made.partition;
+  PENSTOCK_ASSIGN_OR_RETURN(partition.placement, placement_of(made.program));
+  partition.layers = layers_for(request, made.program);
+  partition.ranks = request.ranks;
+  partition.stages_per_rank = choice.stages_per_rank;
+  partition.in_flight = high_water_per_stage(made.program);
+  partition.rank_speed = request.rank_speed;
+  partition.budget_bytes = request.budget_bytes;
+  partition.current_rank = request.current_rank;
+  return made;
+}
+
+// --- a split, played.
+
+// Forward and backward of every stage; what recomputes does so in the backward.
+SimulationCosts costs_of(const PlanningRequest& request, const Made& made, const Partition& partition) {
+  SimulationCosts costs;
+  costs.latency = request.latency_ns;
+  for (int stage = 0; stage + 1 < static_cast<int>(partition.boundaries.size()); ++stage) {
+    int64_t forward = 0, kept = 0;
+    for (int layer = partition.boundaries[at(stage)]; layer < partition.boundaries[at(stage + 1)]; ++layer) {
+      forward += request.forward_ns[at(layer)];
+      kept += request.layers[at(layer)].keep.time_ns;
+    }
+    const int64_t total = partition.stage_ns[at(stage)];  // at the speed of its rank
+    if (!request.rank_speed.empty()) {
+      const int rank = rank_of_stage(made.partition.placement, request.ranks, stage);
+      forward = static_cast<int64_t>(std::llround(static_cast<double>(forward) * kSpeedUnit /
+                                                  static_cast<double>(request.rank_speed[at(rank)])));
+    }
+    const int64_t backward = std::max<int64_t>(0, total - forward);
+    costs.stages.push_back({.forward = forward,
+                            .input_gradient = backward - backward / 2,
+                            .weight_gradient = backward / 2,
+                            .backward = backward});
+  }
+  return costs;
+}
+
+std::string limit_of(const Made& made, const PlannedStep& step,
+                     const std::optional<OversizedLayer>& oversized) {
+  const Partition& plan = step.partition;
+  const auto slowest = std::max_element(plan.rank_ns.begin(), plan.rank_ns.end()) - plan.rank_ns.begin();
+  const double mean =
+      static_cast<double>(std::accumulate(plan.rank_ns.begin(), plan.rank_ns.end(), int64_t{0})) /
+      static_cast<double>(plan.rank_ns.size());
+  const double above = mean > 0 ? static_cast<double>(plan.slowest_ns) / mean - 1 : 0;
+  if (oversized && plan.slowest_ns == oversized->time_ns) {
+    return fmt::format("{} alone", made.partition.layers[at(oversized->layer)].name);
+  }
+  if (!plan.recomputed.empty()) return "memory: layers recompute";
+  if (above > 0.05) return fmt::format("rank {}, {:.0f} % above the mean", slowest, 100 * above);
+  return step.bubble_fraction > 0.05 ? "the bubble" : "the work itself";
+}
+
+StatusOr<PlannedStep> play(const PlanningRequest& request, const Made& made, Partition partition) {
+  PlannedStep step;
+  step.choice = made.choice;
+  step.placement = made.partition.placement;
+  PENSTOCK_ASSIGN_OR_RETURN(const Simulation simulation,
+                            simulate(made.program, costs_of(request, made, partition)));
+  step.partition = std::move(partition);
+  step.step_ns = simulation.makespan;
+  step.bubble_fraction = simulation.bubble_fraction;
+  return step;
+}
+
+bool is_better(const PlannedStep& a, const PlannedStep& b) {
+  if (a.step_ns != b.step_ns) return a.step_ns < b.step_ns;
+  return a.partition.peak_bytes < b.partition.peak_bytes;
+}
+
+// Every split with one layer handed from a stage to another one, all stages between them shifting by one.
+std::vector<std::vector<int>> one_layer_handed_on(const std::vector<int>& boundaries) {
+  std::vector<std::vector<int>> splits;
+  for (size_t first = 1; first + 1 < boundaries.size(); ++first) {
+    for (size_t last = first; last + 1 < boundaries.size(); ++last) {
+      for (const int by : {-1, 1}) {
+        std::vector<int> moved = boundaries;
+        for (size_t boundary = first; boundary <= last; ++boundary) moved[boundary] += by;
+        const bool none_empty = moved[first] > moved[first - 1] && moved[last] < moved[last + 1];
+        if (none_empty) splits.push_back(std::move(moved));
+      }
+    }
+  }
+  return splits;
+}
+
+// Hands single layers on while a step gets faster; bounded by what the simulations may cost.
+StatusOr<PlannedStep> improve(const PlanningRequest& request, const Made& made, PlannedStep best) {
+  int64_t actions = 0;
+  for (const auto& list : made.program.actions) actions += static_cast<int64_t>(list.size());
+  int64_t left = kPlayedActionsMax / std::max<int64_t>(1, actions);
+  for (int move = 0; move < kMovesMax; ++move) {
+    PlannedStep better = best;
+    for (const std::vector<int>& boundaries : one_layer_handed_on(best.partition.boundaries)) {
+      if (--left < 0) return better;
+      StatusOr<Partition> partition = evaluate_partition(made.partition, boundaries);
+      if (!partition.ok()) continue;  // beyond the budget
+      PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, made, *std::move(partition)));
+      if (step.step_ns < better.step_ns) better = std::move(step);
+    }
+    if (better.step_ns >= best.step_ns) return best;
+    best = std::move(better);
+  }
+  return best;
+}
+
+// --- the answer.
+
+Status check(const PlanningRequest& request) {
+  if (request.forward_ns.size() != request.layers.size()) {
+    return invalid_argument("forward times: expected {}, one a layer, found {}", request.layers.size(),
+                            request.forward_ns.size());
+  }
+  for (size_t layer = 0; layer < request.layers.size(); ++layer) {
+    if (request.forward_ns[layer] < 0 || request.forward_ns[layer] > request.layers[layer].keep.time_ns) {
+      return invalid_argument("layers[{}]: expected a forward within its time", layer);
+    }
+  }
+  if (!request.split_backward_bytes.empty() && request.split_backward_bytes.size() != request.layers.size()) {
+    return invalid_argument("bytes of split backwards: expected {}, one a layer, found {}",
+                            request.layers.size(), request.split_backward_bytes.size());
+  }
+  if (request.latency_ns < 0 || request.latency_ns > kLatencyNsMax) {
+    return invalid_argument("latency: expected 0 to 1 s, found {} ns", request.latency_ns);
+  }
+  return ok_status();
+}
+
+void note_smallest(const PartitionAnswer& answer, PlanningAnswer& planned) {
+  if (!answer.smallest_budget) return;
+  if (!planned.smallest_budget || *answer.smallest_budget < *planned.smallest_budget) {
+    planned.smallest_budget = answer.smallest_budget;
+  }
+}
+
+// Adds the best plan with one schedule, or why there is none.
+Status add_plan(const PlanningRequest& request, const ScheduleChoice& choice, PlanningAnswer& planned) {
+  const StatusOr<Made> made = make(request, choice);
+  if (!made.ok()) {
+    planned.left_out.push_back({choice, message(made.status())});
+    return ok_status();
+  }
+  StatusOr<PartitionAnswer> answer = partition(made->partition);
+  if (!answer.ok()) {
+    planned.left_out.push_back({choice, message(answer.status())});
+    return ok_status();
+  }
+  planned.oversized = answer->oversized;
+  if (!answer->feasible) {
+    note_smallest(*answer, planned);
+    planned.left_out.push_back(
+        {choice, fmt::format("does not fit; needs {} bytes", *answer->smallest_budget)});
+    return ok_status();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, *made, std::move(answer->plan)));
+  PENSTOCK_ASSIGN_OR_RETURN(step, improve(request, *made, std::move(step)));
+  step.limit = limit_of(*made, step, planned.oversized);
+  planned.plans.push_back(std::move(step));
+  return ok_status();
+}
+
+void add_baseline(const PlanningRequest& request, const std::string& name, Lighter lighter,
+                  PlanningAnswer& planned) {
+  const auto boundaries = counted_split(static_cast<int>(request.layers.size()),
+                                        request.ranks * request.asked.stages_per_rank, lighter);
+  Baseline baseline{name, std::nullopt, "the model has too few layers for it"};
+  if (boundaries) {
+    StatusOr<PlannedStep> step = simulate_split(request, request.asked, *boundaries);
+    baseline.why_not = step.ok() ? "" : message(step.status());
+    if (step.ok()) baseline.step = *std::move(step);
+  }
+  planned.baselines.push_back(std::move(baseline));
+}
+
+Status add_curve(const PlanningRequest& request, PlanningAnswer& planned) {
+  if (planned.plans.empty()) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(const Made made, make(request, planned.plans.front().choice));
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Partition> partitions,
+                            time_memory_curve(made.partition, kCurvePoints));
+  for (Partition& partition : partitions) {
+    PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, made, std::move(partition)));
+    planned.curve.push_back(std::move(step));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+StatusOr<PlanningAnswer> plan_training(const PlanningRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(check(request));
+  PlanningAnswer planned;
+  for (const ScheduleChoice& choice : request.among)
+    PENSTOCK_RETURN_IF_ERROR(add_plan(request, choice, planned));
+  std::stable_sort(planned.plans.begin(), planned.plans.end(), is_better);
+  if (!planned.plans.empty()) planned.smallest_budget.reset();
+  add_baseline(request, "uniform", Lighter::None, planned);
+  add_baseline(request, "last-lighter", Lighter::Last, planned);
+  add_baseline(request, "ends-lighter", Lighter::Ends, planned);
+  PENSTOCK_RETURN_IF_ERROR(add_curve(request, planned));
+  return planned;
+}
+
+StatusOr<PlannedStep> simulate_split(const PlanningRequest& request, const ScheduleChoice& choice,
+                                     const std::vector<int>& boundaries) {
+  PENSTOCK_RETURN_IF_ERROR(check(request));
+  PENSTOCK_ASSIGN_OR_RETURN(const Made made, make(request, choice));
+  PENSTOCK_ASSIGN_OR_RETURN(Partition partition, evaluate_partition(made.partition, boundaries));
+  PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, made, std::move(partition)));
+  step.limit = limit_of(made, step, std::nullopt);
+  return step;
+}
+
+std::vector<ScheduleChoice> schedules_to_plan(bool searched) {
+  std::vector<ScheduleChoice> choices = {{"gpipe", 1},
+                                         {"1f1b", 1},
+                                         {"interleaved-1f1b", 2},
+                                         {"interleaved-1f1b", 3},
+                                         {"interleaved-1f1b", 4},
+                                         {"looped-bfs", 2},
+                                         {"1f1b-v", 2},
+                                         {"zb-h1", 1},
+                                         {"zb-h2", 1},
+                                         {"zb-v", 2},
+                                         {"v-half", 2},
+                                         {"v-min", 2}};
+  if (!searched) return choices;
+  choices.push_back({"zb-auto", 1});
+  choices.push_back({"v-auto", 2});
+  return choices;
+}
+
+std::optional<std::vector<int>> counted_split(int layers, int stages, Lighter lighter) {
+  const int counted = layers - 2 + (lighter == Lighter::None ? 0 : lighter == Lighter::Last ? 1 : 2);
+  if (layers < 3 || counted < stages) return std::nullopt;
+  std::vector<int> boundaries = equal_counts(counted, stages);
+  if (lighter != Lighter::Ends) {  // then the embedding does not count
+    for (int& boundary : boundaries) ++boundary;
+  }
+  boundaries.front() = 0;
+  boundaries.back() = layers;
+  return boundaries;
+}
+
+}  // namespace penstock::plan

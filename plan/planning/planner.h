@@ -1,0 +1,95 @@
+// The best plan for a job that is known by the costs of its layers: which schedule, how many stages a rank, which split and
+// which layers recompute, within a memory budget.
+//
+// For every schedule the exact split of plan/partition is made with the in-flight counts of that schedule's own program,
+// and the program is then played (plan/simulation) with the split's times: schedules are ranked by what a step takes, not
+// by their slowest rank. With few microbatches the fastest split is not the one with the least slowest rank, since filling
+// and draining count too: from there one layer at a time is handed to another stage while the simulation says that it pays.
+//
+// Beside the plans stand baselines, the splits that people write without costs, on the schedule that the job asks for.
+//
+// Pure; any thread. The searched schedules take as long as `start_search` lets them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/partition/partition.h"
+
+namespace penstock::plan {
+
+struct ScheduleChoice {
+  std::string schedule;
+  int stages_per_rank = 1;
+
+  bool operator==(const ScheduleChoice&) const = default;
+};
+
+struct PlanningRequest {
+  std::vector<LayerCost> layers;    // in model order
+  std::vector<int64_t> forward_ns;  // of each layer's keep.time_ns; the rest is its backward
+  // Of each layer: what a microbatch in flight holds more where a backward is an I and a W. Empty: nothing.
+  std::vector<int64_t> split_backward_bytes;
+  std::vector<int64_t> rank_speed;  // as PartitionRequest
+  int ranks = 1;
+  int microbatches = 1;
+  std::optional<int64_t> budget_bytes;
+  std::vector<int> current_rank;      // of each layer, where a plan runs already
+  std::vector<ScheduleChoice> among;  // those that fit no shape are left out, and said
+  ScheduleChoice asked;               // the baselines' schedule
+  int64_t latency_ns = 0;             // of a message between ranks
+  // Asked once for each searched schedule: how long its search may go on. Empty: a fixed number of tries.
+  std::function<std::function<bool()>()> start_search;
+};
+
+struct PlannedStep {
+  ScheduleChoice choice;
+  StagePlacement placement = StagePlacement::Loop;
+  Partition partition;
+  int64_t step_ns = 0;
+  double bubble_fraction = 0;  // idle by all of the ranks' time
+  std::string limit;           // what keeps it from being faster
+};
+
+struct Baseline {
+  std::string name;                 // "uniform", "last-lighter", "ends-lighter"
+  std::optional<PlannedStep> step;  // none: it does not fit
+  std::string why_not;
+};
+
+struct LeftOut {
+  ScheduleChoice choice;
+  std::string reason;
+};
+
+struct PlanningAnswer {
+  std::vector<PlannedStep> plans;  // fastest first; of equal ones the lower peak
+  std::vector<Baseline> baselines;
+  std::vector<PlannedStep> curve;  // of the best plan's schedule: what less memory costs
+  std::vector<LeftOut> left_out;
+  std::optional<OversizedLayer> oversized;
+  std::optional<int64_t> smallest_budget;  // where no plan fits: of the budgets that some schedule works with
+};
+
+// InvalidArgument names the field. No plan at all is an answer, with the smallest budget.
+StatusOr<PlanningAnswer> plan_training(const PlanningRequest& request);
+
+// What a given split would do; FailedPrecondition when it does not fit.
+StatusOr<PlannedStep> simulate_split(const PlanningRequest& request, const ScheduleChoice& choice,
+                                     const std::vector<int>& boundaries);
+
+// Every schedule that a contiguous split can serve, with the stages a rank that are worth a look; naive and the
+// asynchronous ones are not among them. `searched` adds zb-auto and v-auto.
+std::vector<ScheduleChoice> schedules_to_plan(bool searched);
+
+// The splits that people write without costs, over items embedding, blocks, head: equal counts of blocks, the remainder in
+// the middle stages, where the last stage, or the first and the last, get one block fewer.
+enum class Lighter : uint8_t { None, Last, Ends };
+// Nothing where a stage would be left without a layer.
+std::optional<std::vector<int>> counted_split(int layers, int stages, Lighter lighter);
+
+}  // namespace penstock::plan
