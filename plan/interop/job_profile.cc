@@ -1,0 +1,107 @@
+#include "plan/interop/job_profile.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/cost/memory.h"
+#include "plan/interop/internal/json_fields.h"
+
+namespace penstock::plan {
+namespace {
+
+const char* type_of(const Item& item) {
+  switch (item.kind) {
+    case ItemKind::Embedding:
+      return "embedding";
+    case ItemKind::Block:
+      return "block";
+    case ItemKind::Head:
+      return "head";
+  }
+  return "";
+}
+
+// A number, or a + b x tokens.
+StatusOr<double> time_of(const JsonObject& type, const char* field, const JobSpec& job) {
+  if (!type.has(field) || !type.json()[field].is_object()) return type.number(field);
+  PENSTOCK_ASSIGN_OR_RETURN(const JsonObject time, type.object(field));
+  PENSTOCK_ASSIGN_OR_RETURN(const double fixed, time.number("fixed_ms"));
+  PENSTOCK_ASSIGN_OR_RETURN(const double per_token, time.number("per_token_ms"));
+  return fixed + per_token * static_cast<double>(job.tokens_per_microbatch());
+}
+
+StatusOr<int64_t> nanoseconds_of(const JsonObject& type, const char* field, const JobSpec& job) {
+  PENSTOCK_ASSIGN_OR_RETURN(const double ms, time_of(type, field, job));
+  if (!(ms >= 0 && ms <= 1e9))
+    return invalid_argument("{}: expected milliseconds, 0 or more, found {}", type.path_of(field), ms);
+  return std::llround(ms * 1e6);
+}
+
+StatusOr<LayerCosts> costs_by_type(const JsonObject& root, const JobSpec& job) {
+  PENSTOCK_ASSIGN_OR_RETURN(const JsonObject types, root.object("types"));
+  LayerCosts costs;
+  for (const Item& item : model_items(job.model)) {
+    PENSTOCK_ASSIGN_OR_RETURN(const JsonObject type, types.object(type_of(item)));
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t forward, nanoseconds_of(type, "forward_ms", job));
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t backward, nanoseconds_of(type, "backward_ms", job));
+    LayerCost layer;
+    layer.name = item.kind == ItemKind::Block ? "block." + to_string(item) : to_string(item);
+    layer.keep.time_ns = forward + backward;
+    costs.layers.push_back(std::move(layer));
+    costs.forward_ns.push_back(forward);
+  }
+  return costs;
+}
+
+StatusOr<LayerCosts> costs_of(const std::string& text, const std::string& path, const JobSpec& job) {
+  const StatusOr<Json> json = parse_strict_json(text, 8);
+  if (!json.ok()) return with_context(json.status(), path);
+  if (!json->is_object() || !json->contains("types")) return layer_costs_from_json(text, path);
+  PENSTOCK_ASSIGN_OR_RETURN(const JsonObject root, JsonObject::at(*json, ""));
+  StatusOr<LayerCosts> costs = costs_by_type(root, job);
+  if (!costs.ok()) return with_context(costs.status(), path);
+  return costs;
+}
+
+bool says_bytes(const LayerCosts& costs) {
+  return std::any_of(costs.layers.begin(), costs.layers.end(), [](const LayerCost& layer) {
+    return layer.keep.activation_bytes > 0 || layer.keep.static_bytes > 0;
+  });
+}
+
+// What a rank would hold all the time that had this item alone.
+StatusOr<int64_t> static_bytes_of(const JobSpec& job, const Item& item) {
+  RankProgram alone;
+  alone.rank = RankIndex(0);
+  alone.buffers.emplace_back().stage = StageIndex(0);
+  PENSTOCK_ASSIGN_OR_RETURN(const MemoryPrediction prediction, predict_memory(job, {{item}}, alone));
+  return prediction.total() - prediction.activations;
+}
+
+Status predict_bytes(const JobSpec& job, LayerCosts& costs) {
+  const std::vector<Item> items = model_items(job.model);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const int64_t slot = activation_slot_bytes(job, {items[i]}, BackwardForm::Fused);
+    costs.layers[i].keep.activation_bytes = slot;
+    costs.split_backward_bytes.push_back(activation_slot_bytes(job, {items[i]}, BackwardForm::Split) - slot);
+    PENSTOCK_ASSIGN_OR_RETURN(costs.layers[i].keep.static_bytes, static_bytes_of(job, items[i]));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+StatusOr<LayerCosts> job_profile_from_json(const std::string& text, const std::string& path,
+                                           const JobSpec& job) {
+  PENSTOCK_ASSIGN_OR_RETURN(LayerCosts costs, costs_of(text, path, job));
+  const size_t items = model_items(job.model).size();
+  if (costs.layers.size() != items) {
+    return invalid_argument(
+        "{}: layers: expected {}, the embedding, {} blocks and the head of this job, found {}", path, items,
+        items - 2, costs.layers.size());
+  }
+  if (!says_bytes(costs)) PENSTOCK_RETURN_IF_ERROR(predict_bytes(job, costs));
+  return costs;
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,19 @@
+// What the layers of a job cost, from a file: either costs of layers (layer_costs.h), one for each item of the model in
+// order (embedding, blocks, head), or what `penstock fit -o json` prints, which has costs by type (embedding, block, head).
+//
+// Bytes that the file does not say (where all of them are 0) are predicted from the job: plan/cost.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "plan/interop/layer_costs.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+
+// InvalidArgument: "PATH: layers: expected 10, embedding, blocks and head, found 8".
+StatusOr<LayerCosts> job_profile_from_json(const std::string& text, const std::string& path,
+                                           const JobSpec& job);
+
+}  // namespace penstock::plan

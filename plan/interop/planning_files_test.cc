@@ -1,0 +1,170 @@
+// The files of the planning commands, both ways.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/interop/job_profile.h"
+#include "plan/interop/layer_costs.h"
+#include "plan/interop/measured_stages.h"
+#include "plan/interop/planning_json.h"
+#include "plan/interop/stage_trace.h"
+
+namespace penstock::plan {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kCosts =
+    R"({"layers": [{"name": "embedding", "time_ms": 1, "activation_bytes": 10.0, "static_bytes": 100},
+                   {"name": "block.0", "time_ms": 4.0000004, "forward_ms": 1.5},
+                   {"time_ms": 4, "recompute": {"time_ms": 5.5, "activation_bytes": 1}}],
+        "worker_speed": [1, 0.8]})";
+
+TEST(LayerCostsFile, is_read_in_nanoseconds_and_bytes) {
+  const StatusOr<LayerCosts> costs = layer_costs_from_json(kCosts, "x.json");
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  ASSERT_EQ(costs->layers.size(), 3u);
+  EXPECT_EQ(costs->layers[0].keep.activation_bytes, 10);
+  EXPECT_EQ(costs->layers[1].keep.time_ns, 4'000'000);
+  EXPECT_EQ(costs->layers[2].name, "2");
+  EXPECT_EQ(costs->layers[2].recompute->time_ns, 5'500'000);
+  EXPECT_THAT(costs->forward_ns, ElementsAre(333'333, 1'500'000, 1'333'333));
+  EXPECT_THAT(costs->rank_speed, ElementsAre(1'000'000, 800'000));
+}
+
+TEST(LayerCostsFile, a_mistake_is_refused_with_its_place) {
+  const auto refusal = [](const std::string& text) {
+    return message(layer_costs_from_json(text, "x.json").status());
+  };
+  EXPECT_THAT(refusal("[]"), HasSubstr("x.json: file: expected an object"));
+  EXPECT_EQ(refusal("{}"), "x.json: layers: missing");
+  EXPECT_THAT(refusal(R"({"layers": [{"time_ms": -1}]})"),
+              HasSubstr("x.json: layers[0].time_ms: expected milliseconds"));
+  EXPECT_THAT(refusal(R"({"layers": [{"time_ms": 1, "forward_ms": 2}]})"), HasSubstr("layers[0].forward_ms"));
+  EXPECT_THAT(refusal(R"({"layers": [{"time_ms": 1, "static_bytes": 1e99}]})"),
+              HasSubstr("layers[0].static_bytes"));
+  EXPECT_THAT(refusal(R"({"layers": [{"time_ms": 1, "recompute": {}}]})"),
+              HasSubstr("layers[0].recompute.time_ms: missing"));
+  EXPECT_THAT(refusal(R"({"layers": [], "worker_speed": [0]})"),
+              HasSubstr("worker_speed: expected 0.01 to 100"));
+}
+
+TEST(LayerCostsFile, an_answer_is_written_with_every_number) {
+  PartitionRequest request;
+  request.layers = layer_costs_from_json(kCosts, "x.json")->layers;
+  request.ranks = 2;
+  request.in_flight = {2, 1};
+  const auto json = nlohmann::json::parse(partition_to_json(request, *partition(request)));
+  EXPECT_EQ(json["split"], nlohmann::json({0, 2, 3}));
+  EXPECT_EQ(json["stage_ms"], nlohmann::json({5.0, 4.0}));
+  EXPECT_EQ(json["slowest_ms"], 5.0);
+  EXPECT_EQ(json["peak_bytes"], nlohmann::json({120, 0}));
+  EXPECT_EQ(json["recomputed"], nlohmann::json({0, 0}));
+  request.budget_bytes = 1;
+  const auto refused = nlohmann::json::parse(partition_to_json(request, *partition(request)));
+  EXPECT_EQ(refused["feasible"], false);
+  EXPECT_EQ(refused["smallest_budget_bytes"], 120);  // 100, and two of 10 in flight
+}
+
+TEST(MeasuredStagesFile, is_read_and_its_fit_written) {
+  const StatusOr<MeasuredStages> measured = measured_stages_from_json(
+      R"({"stages": [{"layers": {"block": 4}, "forward_ms": 8, "backward_ms": 16, "worker": "a"}],
+          "predict": [{"layers": {"block": 1}}]})",
+      "x.json");
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  EXPECT_EQ(measured->stages[0].worker, "a");
+  EXPECT_FALSE(measured->stages[0].tokens.has_value());
+  const StatusOr<FittedTimes> fitted = fit_layer_times(measured->stages);
+  const auto json =
+      nlohmann::json::parse(fitted_to_json(*fitted, {*predict_stage(*fitted, measured->predict[0].layers)}));
+  EXPECT_NEAR(json["types"]["block"]["forward_ms"], 2, 1e-12);
+  EXPECT_NEAR(json["predicted"][0]["time_ms"], 6, 1e-12);
+  EXPECT_EQ(json["residual"]["degrees_of_freedom"], 0);
+  EXPECT_THAT(
+      message(measured_stages_from_json(R"({"stages": [{"layers": {"block": 1.5}}]})", "x.json").status()),
+      HasSubstr("x.json: stages[0].layers.block: expected a count"));
+}
+
+TEST(StageTraceFile, is_read_by_stage_and_replica) {
+  const StatusOr<NamedTraces> traces = stage_traces_from_json(
+      R"({"traces": {"A": {"raw_ms": {"dp0_stage0_F": {"9": [3], "10": [1, 2]}, "dp0_stage0_B": {"10": [4, 5], "9": [6]},
+                                      "dp1_stage0_F": {"9": [7]}, "dp1_stage0_B": {"9": [8]}}}}})",
+      "x.json");
+  ASSERT_TRUE(traces.ok()) << traces.status();
+  const StageTrace& trace = (*traces)[0].second;
+  ASSERT_EQ(trace.cells.size(), 1u);
+  ASSERT_EQ(trace.cells[0].size(), 2u);
+  // In one order of steps for both directions, so that samples of a microbatch meet.
+  EXPECT_THAT(trace.cells[0][0].forward_ms, ElementsAre(1, 2, 3));
+  EXPECT_THAT(trace.cells[0][0].backward_ms, ElementsAre(4, 5, 6));
+  EXPECT_THAT(trace.cells[0][1].backward_ms, ElementsAre(8));
+  const auto refusal = [](const std::string& text) {
+    return message(stage_traces_from_json(text, "x.json").status());
+  };
+  EXPECT_THAT(refusal(R"({"raw_ms": {"dp0_stage0_X": {}}})"),
+              HasSubstr("raw_ms: expected names as dp0_stage0_F"));
+  EXPECT_THAT(refusal(R"({"raw_ms": {"dp0_stage1_F": {"1": [1]}}})"),
+              HasSubstr("expected every stage in every replica"));
+  EXPECT_THAT(refusal(R"({"raw_ms": {"dp0_stage0_F": {"1": ["x"]}}})"),
+              HasSubstr("raw_ms.dp0_stage0_F.1[0]: expected a number"));
+  EXPECT_THAT(refusal(R"({"traces": {}})"), HasSubstr("traces: expected at least one"));
+}
+
+JobSpec small_job() {
+  JobSpec job;
+  job.model = {.vocab_size = 100,
+               .hidden_size = 8,
+               .num_hidden_layers = 2,
+               .num_attention_heads = 2,
+               .num_key_value_heads = 2,
+               .intermediate_size = 16,
+               .max_position_embeddings = 8};
+  job.data.sequence_length = 8;
+  job.train.global_batch_size = 4;
+  job.train.microbatch_size = 2;
+  return job;
+}
+
+TEST(JobProfile, costs_by_type_become_those_of_the_jobs_items) {
+  const StatusOr<LayerCosts> costs = job_profile_from_json(
+      R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 2}, "block": {"forward_ms": 3, "backward_ms": 4},
+                    "head": {"forward_ms": {"fixed_ms": 1, "per_token_ms": 0.5}, "backward_ms": 6}}})",
+      "x.json", small_job());
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  ASSERT_EQ(costs->layers.size(), 4u);
+  EXPECT_EQ(costs->layers[1].name, "block.0");
+  EXPECT_EQ(costs->layers[2].keep.time_ns, 7'000'000);
+  EXPECT_EQ(costs->forward_ns[3], 9'000'000);  // 1 + 0.5 x 16 tokens
+  for (const LayerCost& layer : costs->layers) {
+    EXPECT_GT(layer.keep.activation_bytes, 0) << layer.name;
+    EXPECT_GT(layer.keep.static_bytes, 0) << layer.name;
+  }
+  EXPECT_THAT(
+      message(job_profile_from_json(kCosts, "x.json", small_job()).status()),
+      HasSubstr("x.json: layers: expected 4, the embedding, 2 blocks and the head of this job, found 3"));
+}
+
+TEST(JobProfile, a_plan_is_written_in_the_jobs_items) {
+  const JobSpec job = small_job();
+  const Split split = split_of(job.model, {0, 2, 4});
+  ASSERT_EQ(split.size(), 2u);
+  EXPECT_TRUE(check_split(job.model, split).ok());
+  PlanningRequest request;
+  for (int item = 0; item < 4; ++item) {
+    request.layers.push_back({"", {3'000'000, 0, 0}, std::nullopt});
+    request.forward_ns.push_back(1'000'000);
+  }
+  request.ranks = 2;
+  request.microbatches = 2;
+  request.asked = {"1f1b", 1};
+  request.among = {request.asked};
+  const auto json = nlohmann::json::parse(planning_to_json(job.model, request, *plan_training(request)));
+  EXPECT_EQ(json["plans"][0]["split"], nlohmann::json::parse(R"([["embedding", 0], [1, "head"]])"));
+  EXPECT_EQ(json["plans"][0]["step_ms"], 18.0);  // (2 microbatches + 1) x 6 ms
+  EXPECT_TRUE(json["baselines"].contains("ends-lighter"));
+}
+
+}  // namespace
+}  // namespace penstock::plan
