@@ -125,6 +125,45 @@ struct LayoutOptions {
 };
 int layout(const LayoutOptions& options);
 
+struct PartitionOptions {
+  std::string file;
+  int pipeline = 1;
+  int stages_per_rank = 1;
+  std::string placement;  // loop | v; "": the schedule's
+  std::optional<int> microbatches;
+  std::string schedule;  // whose in-flight counts hold; "": 1f1b, or its sibling for more stages a rank
+  std::string memory_budget;
+  std::vector<int> current;  // boundaries, for the tie-break
+  bool allow_empty = false;
+  std::string output = "text";
+};
+// Exit code 1: nothing fits into the budget; says the smallest that works.
+int partition(const PartitionOptions& options);
+
+struct PlanOptions {
+  std::string file;  // job file
+  std::string profile;
+  std::string memory_budget;  // "": the job's
+  double latency_ms = 0;
+  double search_seconds = 0;  // of zb-auto and v-auto together; 0: without them
+  std::string output = "table";
+};
+// Exit code 1: no plan fits into the budget; says the smallest that works.
+int plan_job(const PlanOptions& options);
+
+struct FitOptions {
+  std::string file;
+  std::string output = "text";
+};
+int fit(const FitOptions& options);
+
+struct DiagnoseOptions {
+  std::string job;
+  std::string trace;
+  std::string output = "text";
+};
+int diagnose(const DiagnoseOptions& options);
+
 struct VerifyOptions {
   std::string file;
   std::string format = "auto";

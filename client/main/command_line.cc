@@ -16,6 +16,7 @@
 #include "client/commands/terminal.h"
 #include "client/main/data_options.h"
 #include "client/main/help.h"
+#include "client/main/planning_options.h"
 
 namespace penstock::client {
 namespace {
@@ -340,8 +341,7 @@ void add_checkpoint(CLI::App& app, Result& result) {
 
 // Commands of the design that later pieces bring: known, so that they are refused by name.
 void add_later_commands(CLI::App& app, Result& result) {
-  for (const char* name :
-       {"drain", "uncordon", "curves", "plan", "rebalance", "diagnose", "partition", "fit"}) {
+  for (const char* name : {"drain", "uncordon", "curves", "rebalance"}) {
     CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
     command->allow_extras();
     command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });
@@ -392,6 +392,7 @@ int run_and_write(int argc, char** argv) {
   add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
   add_layout(app, result);
+  add_planning(app, result);
   add_checkpoint(app, result);
   add_data(app, result);
   add_later_commands(app, result);

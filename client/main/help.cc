@@ -119,6 +119,55 @@ Help help_of_verify() {
           "  penstock verify mine.json -o json\n"};
 }
 
+Help help_of_partition() {
+  return {
+      "partition", "Cut layers into the stages of a pipeline, exactly; needs no coordinator",
+      "COSTS.json: {\"layers\": [{\"name\": \"block.0\", \"time_ms\": 8.2, \"activation_bytes\": 1e8, \"static_bytes\": 2e9,\n"
+      "  \"recompute\": {\"time_ms\": 11, \"activation_bytes\": 1e7}}, ...], \"worker_speed\": [1, 0.8, ...]}\n"
+      "time_ms is forward and backward of a microbatch; recompute and worker_speed may be missing.\n"
+      "Examples:\n"
+      "  penstock partition costs.json -p 8\n"
+      "  penstock partition costs.json -p 8 --memory-budget 16GB       exits 1 with the smallest that works, if none "
+      "fits\n"
+      "  penstock partition costs.json -p 4 -s 2 --placement v -o json\n"
+      "  penstock partition costs.json -p 4 -m 32 --schedule gpipe --memory-budget 40GB\n"
+      "  penstock partition costs.json -p 4 --current 0,8,16,24,34     of equal splits, the one that moves least\n"};
+}
+
+Help help_of_plan() {
+  return {
+      "plan", "The best schedule, split and recomputation for a job, by simulation; needs no coordinator",
+      "PROFILE: layer costs as `penstock partition` reads, one for each item of the model (embedding, blocks, head), or "
+      "what\n"
+      "`penstock fit -o json` prints. Bytes that it does not say are predicted from the job.\n"
+      "Examples:\n"
+      "  penstock plan job.yaml --profile costs.json      the plans, best first, beside the usual rules of thumb\n"
+      "  penstock plan job.yaml --profile fitted.json --memory-budget 40GB -o job   for the job file\n"
+      "  penstock plan job.yaml --profile costs.json --search-seconds 4\n"
+      "  penstock plan job.yaml --profile costs.json -o megatron-layout             or torchtitan\n"};
+}
+
+Help help_of_fit() {
+  return {
+      "fit", "Costs of layers by type, from what whole stages took; needs no coordinator",
+      "MEASURED.json: {\"stages\": [{\"layers\": {\"embedding\": 1, \"block\": 4}, \"forward_ms\": 10.8, \"backward_ms\": "
+      "22.0},\n"
+      "  ...], \"predict\": [{\"layers\": {\"block\": 5}}, ...]}\n"
+      "With \"tokens\" of two sizes of microbatch beside each stage: costs as a + b x tokens. With \"worker\": speeds.\n"
+      "Examples:\n"
+      "  penstock fit measured.json\n"
+      "  penstock fit measured.json -o json\n"};
+}
+
+Help help_of_diagnose() {
+  return {"diagnose",
+          "Why a pipeline is slow: imbalance, a straggler or the data, with the numbers behind it",
+          "Examples:\n"
+          "  penstock diagnose --trace trace.json         times by stage, replica and microbatch (raw_ms of "
+          "dp0_stage0_F, ...)\n"
+          "  penstock diagnose --trace trace.json -o json\n"};
+}
+
 Help help_of_layout() {
   return {"layout", "Megatron's layout strings and torchtitan's parts: read, check, write",
           "Examples:\n"

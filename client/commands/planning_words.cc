@@ -1,0 +1,21 @@
+#include "client/commands/planning_words.h"
+
+#include <fmt/format.h>
+
+namespace penstock::client {
+
+std::string planned_time(int64_t nanoseconds) {
+  const double ms = static_cast<double>(nanoseconds) / 1e6;
+  return ms < 1000 ? fmt::format("{:.4g}ms", ms) : fmt::format("{:.4g}s", ms / 1000);
+}
+
+std::string oversized_line(const std::vector<plan::LayerCost>& layers,
+                           const std::optional<plan::OversizedLayer>& oversized) {
+  if (!oversized) return "";
+  return fmt::format(
+      "{} alone exceeds the ideal stage of {} by {:.0f} %: partitioning cannot help; shard it\n",
+      layers[static_cast<size_t>(oversized->layer)].name, planned_time(oversized->ideal_ns),
+      oversized->above_percent());
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,20 @@
+// How the planning commands say times and verdicts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/partition/partition.h"
+
+namespace penstock::client {
+
+// Four digits, since splits differ by less than one per cent: "39.46ms", "1.857s".
+std::string planned_time(int64_t nanoseconds);
+
+// A line that says that partitioning cannot help, or nothing.
+std::string oversized_line(const std::vector<plan::LayerCost>& layers,
+                           const std::optional<plan::OversizedLayer>& oversized);
+
+}  // namespace penstock::client

@@ -1,0 +1,98 @@
+#include "client/main/planning_options.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "client/commands/commands.h"
+#include "client/main/help.h"
+
+namespace penstock::client {
+namespace {
+
+void declare_output(CLI::App& command, std::string& output) {
+  command.add_option("-o,--output", output, "Format")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+void declare_partition(CLI::App& command, PartitionOptions& options) {
+  command.add_option("file", options.file, "Costs of the layers")->required()->type_name("COSTS.json");
+  command.add_option("-p,--pipeline", options.pipeline, "Ranks")->required()->check(CLI::Range(1, 4096));
+  command.add_option("-s,--stages-per-rank", options.stages_per_rank, "Stages on a rank")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      .add_option("--placement", options.placement,
+                  "Where stages stand: loop: s on rank s mod P; v: there and back (default: the schedule's)")
+      ->check(CLI::IsMember({"loop", "v"}));
+  command.add_option("-m,--microbatches", options.microbatches, "Microbatches of an optimizer step")
+      ->check(CLI::Range(1, 65536));
+  command
+      .add_option(
+          "--schedule", options.schedule,
+          "Whose in-flight counts hold (default: 1f1b; with more stages a rank interleaved-1f1b, or 1f1b-v)")
+      ->type_name("NAME");
+  command.add_option("--memory-budget", options.memory_budget, "Bytes that a rank may hold, as 80GB")
+      ->type_name("BYTES");
+  command
+      .add_option("--current", options.current,
+                  "Boundaries of the split that runs: of equal ones, the one that moves least is taken")
+      ->delimiter(',')
+      ->type_name("LIST");
+  command.add_flag("--allow-empty", options.allow_empty, "Stages may be empty, as in Megatron's layouts");
+  declare_output(command, options.output);
+}
+
+void declare_plan(CLI::App& command, PlanOptions& options) {
+  command.add_option("file", options.file, "Job file (YAML)")->required()->type_name("JOB.yaml");
+  command.add_option("--profile", options.profile, "Costs of the layers, or of their types")
+      ->type_name("FILE");
+  command
+      .add_option("--memory-budget", options.memory_budget,
+                  "Bytes that a rank may hold, as 80GB (default: the job's)")
+      ->type_name("BYTES");
+  command.add_option("--latency-ms", options.latency_ms, "Added to every transfer between ranks")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str();
+  command
+      .add_option("--search-seconds", options.search_seconds,
+                  "Search for zb-auto and v-auto too, for so long together")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command.add_option("-o,--output", options.output, "Format")
+      ->check(CLI::IsMember({"table", "json", "job", "megatron-layout", "torchtitan"}))
+      ->capture_default_str();
+}
+
+void declare_fit(CLI::App& command, FitOptions& options) {
+  command.add_option("file", options.file, "What stages took")->required()->type_name("MEASURED.json");
+  declare_output(command, options.output);
+}
+
+void declare_diagnose(CLI::App& command, DiagnoseOptions& options) {
+  command.add_option("job", options.job, "Later: a job of the service")->type_name("JOB");
+  command.add_option("--trace", options.trace, "A file of times by stage, replica and microbatch")
+      ->type_name("FILE");
+  declare_output(command, options.output);
+}
+
+template <typename Options>
+void add(CLI::App& app, const Help& help, int& result, int (*run)(const Options&),
+         void (*declare)(CLI::App&, Options&)) {
+  CLI::App* command = app.add_subcommand(help.name, help.summary);
+  command->footer(help.examples);
+  const auto options = std::make_shared<Options>();
+  declare(*command, *options);
+  command->callback([options, run, &result] { result = run(*options); });
+}
+
+}  // namespace
+
+void add_planning(CLI::App& app, int& result) {
+  add<PartitionOptions>(app, help_of_partition(), result, partition, declare_partition);
+  add<PlanOptions>(app, help_of_plan(), result, plan_job, declare_plan);
+  add<FitOptions>(app, help_of_fit(), result, fit, declare_fit);
+  add<DiagnoseOptions>(app, help_of_diagnose(), result, diagnose, declare_diagnose);
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,13 @@
+// The options of the planning commands: `penstock partition`, `plan`, `fit` and `diagnose`.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace penstock::client {
+
+// Adds the commands; the one that is parsed runs and leaves its exit code in `result`, which outlives `app`.
+void add_planning(CLI::App& app, int& result);
+
+}  // namespace penstock::client
