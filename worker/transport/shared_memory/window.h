@@ -56,7 +56,8 @@ struct Channel {
   // Written by the peer.
   alignas(64) std::atomic<uint64_t> delivered{0};
   std::atomic<uint64_t> staged{0};
-  std::atomic<uint64_t> wanted{0};  // the number of credits that it waits for; it is told when there are so many
+  std::atomic<uint64_t> wanted{
+      0};  // the number of credits that it waits for; it is told when there are so many
   alignas(64) std::atomic<uint32_t> said{0};  // after what belongs to it:
   std::atomic<uint64_t> sends{0};             // kGoodbye: messages that it has sent
   std::atomic<uint64_t> receives{0};          // kGoodbye: messages that it has received
