@@ -20,6 +20,7 @@ struct Asked {
   std::string optimizer = "clip_grad_norm: 0";
   std::string model = "";
   int global_batch_size = 4;
+  std::string extra = "";  // lines added to the job file
 };
 
 StatusOr<JobSpec> parsed(const Asked& asked) {
@@ -33,7 +34,7 @@ StatusOr<JobSpec> parsed(const Asked& asked) {
       asked.model, asked.steps, asked.global_batch_size, asked.optimizer, asked.parallel);
   if (asked.validate_every > 0)
     text += fmt::format("validation: {{source: b.txt, every: {}, microbatches: 1}}\n", asked.validate_every);
-  return parse_job_spec(text);
+  return parse_job_spec(text + asked.extra);
 }
 
 int chosen(const Asked& asked) {
@@ -65,6 +66,15 @@ TEST(Flushes, what_was_chosen_is_said_at_submit) {
   EXPECT_THAT(parsed({.steps = 10007})->notes,
               ElementsAre(HasSubstr("which makes the training synchronous")));
   EXPECT_THAT(parsed({.parallel = "schedule: pipedream, flush_every: 10"})->notes, IsEmpty());
+}
+
+TEST(Flushes, checkpoints_find_the_pipeline_drained) {
+  EXPECT_EQ(chosen({.extra = "checkpoint: {every: 20}\n"}), 20);
+  EXPECT_EQ(chosen({.validate_every = 50, .extra = "checkpoint: {every: 20}\n"}), 10);
+  EXPECT_THAT(
+      refusal({.parallel = "schedule: pipedream, flush_every: 50", .extra = "checkpoint: {every: 20}\n"}),
+      HasSubstr("a divisor of train.steps (100) and checkpoint.every (20), where the pipeline must be "
+                "drained, as 20, found 50"));
 }
 
 TEST(Flushes, a_program_spans_as_many_updates_and_synchronous_ones_span_one) {

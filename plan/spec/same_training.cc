@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <span>
+
+#include "plan/spec/internal/flushes.h"
 #include "plan/spec/internal/yaml_tree.h"
 
 namespace penstock::plan {
@@ -45,6 +48,43 @@ Status compare(const YamlNode& before, const YamlNode& after, const std::string&
   return compare_lists(before, after, field);
 }
 
+// The value as it is written, or what stands for one that is not.
+std::string value_of(const YamlNode& root, const char* section, const char* key, const std::string& usual) {
+  const YamlNode::Entry* found = root.find(section);
+  const YamlNode::Entry* value = found == nullptr ? nullptr : found->value.find(key);
+  return value == nullptr ? usual : value->value.text;
+}
+
+int line_of(const YamlNode& root, const char* section, const char* key) {
+  const YamlNode::Entry* found = root.find(section);
+  if (found == nullptr) return root.line;
+  const YamlNode::Entry* value = found->value.find(key);
+  return value == nullptr ? found->line : value->line;
+}
+
+struct Key {
+  const char* section;
+  const char* key;
+  const char* usual;
+};
+constexpr Key kSchedule{"parallel", "schedule", "1f1b"};
+constexpr Key kKept[] = {{"device", "kind", "cpu"}, {"checkpoint", "directory", "the coordinator's"}};
+constexpr Key kKeptWithoutFlush[] = {
+    kSchedule, {"parallel", "pipeline", "1"}, {"parallel", "flush_every", "its default"}};
+
+Status compare_keys(const YamlNode& before, const YamlNode& after, std::span<const Key> keys) {
+  for (const auto& [section, key, usual] : keys) {
+    const std::string had = value_of(before, section, key, usual), has = value_of(after, section, key, usual);
+    if (had != has)
+      return differs(line_of(after, section, key), fmt::format("{}.{}", section, key), had, has);
+  }
+  return ok_status();
+}
+
+bool is_without_flush(const YamlNode& root) {
+  return runs_without_flush(value_of(root, kSchedule.section, kSchedule.key, kSchedule.usual));
+}
+
 }  // namespace
 
 Status check_same_training(const std::string& before, const std::string& after) {
@@ -59,7 +99,9 @@ Status check_same_training(const std::string& before, const std::string& after) 
       return differs(new_root.line, section, "a section in both files", "none in one of them");
     PENSTOCK_RETURN_IF_ERROR(compare(had->value, has->value, section));
   }
-  return ok_status();
+  PENSTOCK_RETURN_IF_ERROR(compare_keys(old_root, new_root, kKept));
+  if (!is_without_flush(old_root) && !is_without_flush(new_root)) return ok_status();
+  return compare_keys(old_root, new_root, kKeptWithoutFlush);
 }
 
 }  // namespace penstock::plan

@@ -32,6 +32,28 @@ TEST(SameTraining, cut_of_the_model_may_change_and_so_may_the_order_of_keys) {
   EXPECT_EQ(difference(with("hidden_size: 8, from: \"/w\"", "from: \"/w\", hidden_size: 8")), "");
 }
 
+TEST(SameTraining, what_the_weights_of_a_schedule_without_a_flush_follow_from_stays) {
+  EXPECT_EQ(difference(with("pipeline: 4", "pipeline: 4, schedule: pipedream")),
+            "line 7: parallel.schedule: expected 1f1b, as the job has it, found pipedream");
+  const std::string stale = with("pipeline: 4", "pipeline: 4, schedule: pipedream, flush_every: 5");
+  EXPECT_EQ(message(check_same_training(stale, stale)), "");
+  EXPECT_EQ(message(check_same_training(
+                stale, with("pipeline: 4", "pipeline: 2, schedule: pipedream, flush_every: 5"))),
+            "line 7: parallel.pipeline: expected 4, as the job has it, found 2");
+  EXPECT_EQ(message(check_same_training(stale, with("pipeline: 4", "pipeline: 4, schedule: pipedream"))),
+            "line 7: parallel.flush_every: expected 5, as the job has it, found its default");
+  EXPECT_EQ(message(check_same_training(stale, kJob)),
+            "line 7: parallel.schedule: expected pipedream, as the job has it, found 1f1b");
+}
+
+TEST(SameTraining, kind_of_device_and_folder_of_checkpoints_stay) {
+  EXPECT_EQ(difference(std::string(kJob) + "device: {kind: emulated}\n"),
+            "line 8: device.kind: expected cpu, as the job has it, found emulated");
+  EXPECT_EQ(difference(std::string(kJob) + "checkpoint: {every: 5, directory: /other}\n"),
+            "line 8: checkpoint.directory: expected the coordinator's, as the job has it, found /other");
+  EXPECT_EQ(difference(std::string(kJob) + "checkpoint: {every: 5}\ndevice: {kind: cpu}\n"), "");
+}
+
 TEST(SameTraining, first_difference_is_told_with_its_line) {
   EXPECT_EQ(difference(with("lr: 1e-3", "lr: 1e-2")),
             "line 6: train.optimizer.lr: expected 1e-3, as the job has it, found 1e-2");

@@ -18,11 +18,6 @@ constexpr const char* kField = "parallel.flush_every";
 constexpr int64_t kUsual = 50;
 constexpr int64_t kMostByDefault = 400;  // a program grows with its updates
 
-bool runs_without_flush(const std::string& schedule) {
-  const StatusOr<ComputeProgram> smallest = generate({.name = schedule, .ranks = 1, .microbatches = 1});
-  return smallest.ok() && smallest->version_rule != WeightVersionRule::Synchronous;
-}
-
 int line_of(const JobSpec& spec, const std::string& field) {
   const auto found = spec.lines.find(field);
   return found != spec.lines.end() ? found->second : spec.lines.at("parallel.schedule");
@@ -57,18 +52,21 @@ void refuse_what_meets_in_every_update(const JobSpec& spec, Problems& problems) 
   }
 }
 
-// Where the pipeline must be drained: at the end, and before each validation.
+// Where the pipeline must be drained: at the end, before each validation and for each checkpoint.
 struct Drains {
   int64_t every = 0;  // a program's updates divide it
   std::string text;   // "train.steps (100) and validation.every (20)"
 };
 
 Drains drains_of(const JobSpec& spec) {
-  const int64_t steps = spec.train.steps, validation = spec.validation.every;
-  Drains drains{steps, fmt::format("train.steps ({})", steps)};
-  if (validation == 0) return drains;
-  drains.every = std::gcd(steps, validation);
-  drains.text += fmt::format(" and validation.every ({})", validation);
+  Drains drains{spec.train.steps, fmt::format("train.steps ({})", spec.train.steps)};
+  const auto add = [&](const char* field, int64_t every) {
+    if (every == 0) return;
+    drains.every = std::gcd(drains.every, every);
+    drains.text += fmt::format(" and {} ({})", field, every);
+  };
+  add("validation.every", spec.validation.every);
+  add("checkpoint.every", spec.checkpoint.every);
   return drains;
 }
 
@@ -130,6 +128,11 @@ void check(const JobSpec& spec, const Drains& drains, Problems& problems) {
 }
 
 }  // namespace
+
+bool runs_without_flush(const std::string& schedule) {
+  const StatusOr<ComputeProgram> smallest = generate({.name = schedule, .ranks = 1, .microbatches = 1});
+  return smallest.ok() && smallest->version_rule != WeightVersionRule::Synchronous;
+}
 
 void settle_flushes(JobSpec& spec, Problems& problems) {
   const bool is_said = spec.lines.contains(kField);

@@ -8,6 +8,9 @@
 namespace penstock::plan {
 
 // Settles parallel.flush_every. To be called last: it reads what the sections hold and where they stand.
+// Whether the schedule of this name does not drain the pipeline between updates.
+bool runs_without_flush(const std::string& schedule);
+
 void settle_flushes(JobSpec& spec, Problems& problems);
 
 }  // namespace penstock::plan
