@@ -7,7 +7,7 @@ namespace penstock::plan {
 StatusOr<LoweredProgram> lower(const ComputeProgram& program, const LoweringOptions& options) {
   if (options.step_rule == StepRule::PostValidated) {
     const bool early = options.posting == Posting::Early;
-    const std::string reason = early ? why_not_post_validated(program) : "its receives are in queue order";
+    const std::string reason = early ? why_not_post_validated(program) : "its receives are not posted early";
     if (!reason.empty()) {
       return invalid_argument("steps of {} cannot be post-validated: {}", program.schedule, reason);
     }

@@ -95,7 +95,7 @@ TEST(PostValidation, programs_that_cannot_are_refused_with_the_reason) {
   EXPECT_THAT(refusal({"chimera", 4, 4, 1}), HasSubstr("two ranks"));
   const StatusOr<LoweredProgram> queued = lower(
       *generate({"1f1b", 2, 4, 1}), {.posting = Posting::InQueueOrder, .step_rule = StepRule::PostValidated});
-  EXPECT_THAT(message(queued.status()), HasSubstr("queue order"));
+  EXPECT_THAT(message(queued.status()), HasSubstr("not posted early"));
   ComputeProgram turned = *generate({"1f1b", 2, 4, 1});
   std::swap(turned.placement[0], turned.placement[1]);
   EXPECT_THAT(why_not_post_validated(turned), HasSubstr("order of the ranks"));

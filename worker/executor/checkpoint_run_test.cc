@@ -7,8 +7,8 @@
 
 #include "base/checkpoint/directory.h"
 #include "base/safetensors/testing/written.h"
-#include "plan/schedule/families.h"
 #include "plan/spec/parameters.h"
+#include "plan/spec/schedule_source.h"
 #include "worker/executor/testing/fake_daemon.h"
 
 namespace penstock::worker {
@@ -26,6 +26,8 @@ struct Shape {
   std::string model{};  // keys added
   int steps = 6;
   std::string dtype = "float32";
+  std::string parallel{};  // keys added
+  double clip = 1.0;
 
   friend void PrintTo(const Shape& shape, std::ostream* out) {
     *out << shape.schedule << " P=" << shape.ranks << " V=" << shape.stages_per_rank << " " << shape.split;
@@ -52,21 +54,24 @@ model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_h
          intermediate_size: 48, max_position_embeddings: 32{}}}
 data: {{source: {}, sequence_length: 16}}
 train: {{steps: {}, global_batch_size: 8, microbatch_size: 2, dtype: {},
-         optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: 1.0}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
-parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}}}
+         optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: {}}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
+parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {}, split: {}{}}}
 device: {{kind: cpu, threads: 1}}
 checkpoint: {{every: 3}}
 )",
-                       shape.model, folder_.path("text.txt"), shape.steps, shape.dtype, shape.ranks,
-                       shape.stages_per_rank, shape.schedule, shape.split);
+                       shape.model, folder_.path("text.txt"), shape.steps, shape.dtype, shape.clip,
+                       shape.ranks, shape.stages_per_rank, shape.schedule, shape.split, shape.parallel);
   }
 
   std::vector<ExecutorOutcome> run(const Shape& shape, bool writes, const std::string& load_from = "",
                                    int64_t first_step = 0) const {
     const std::string yaml = job_file(shape);
     const plan::JobSpec job = plan::parse_job_spec(yaml).value();
+    const bool post_validated = job.parallel.optimizer_step == "post-validated";
     const plan::LoweredProgram lowered =
-        plan::lower(plan::generate({shape.schedule, shape.ranks, 4, shape.stages_per_rank}).value()).value();
+        plan::lower(plan::compute_program(job).value(),
+                    {.step_rule = post_validated ? plan::StepRule::PostValidated : plan::StepRule::Barrier})
+            .value();
     std::vector<ExecutorAssignment> assignments;
     for (const plan::RankProgram& of_rank : lowered.ranks) {
       Assignment assignment;
@@ -219,6 +224,43 @@ INSTANTIATE_TEST_SUITE_P(Elsewhere, CheckpointRun,
                                                  .stages_per_rank = 2,
                                                  .split = "[[embedding, 0, 1, 2], [3], [4], [5, head]]",
                                                  .dtype = "bfloat16"}));
+
+// Each way to train has something of its own between its steps: two replicas, a step that may be taken back, older
+// versions of the weights, experts, memory that peers write into.
+class CheckpointOf : public CheckpointRun {};
+
+TEST_P(CheckpointOf, every_way_to_train_goes_on_with_its_own_bits) {
+  const Shape& shape = GetParam();
+  const auto whole = run(shape, true);
+  losses_of(whole);
+  const auto path = commit(shape, 3);
+  ASSERT_TRUE(path.ok()) << path.status();
+  const auto rest = run(shape, false, *path, 3);
+  EXPECT_EQ(digests_of(rest), digests_of(whole));
+  ASSERT_EQ(rest.size(), whole.size());
+  for (size_t rank = 0; rank < rest.size(); ++rank) {
+    ASSERT_THAT(rest[rank].steps, SizeIs(3));
+    ASSERT_THAT(whole[rank].steps, SizeIs(6));
+    for (size_t step = 0; step < 3; ++step) {
+      EXPECT_EQ(rest[rank].steps[step].loss, whole[rank].steps[3 + step].loss);
+      EXPECT_EQ(rest[rank].steps[step].gradient_norm, whole[rank].steps[3 + step].gradient_norm);
+    }
+  }
+}
+
+constexpr const char* kExperts = ", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16}";
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, CheckpointOf,
+    ::testing::Values(
+        Shape{.schedule = "dualpipe", .ranks = 4, .model = ", tie_word_embeddings: true"},
+        Shape{.schedule = "chimera", .ranks = 2},
+        Shape{.schedule = "zb-h2", .ranks = 3, .parallel = ", optimizer_step: post-validated"},
+        Shape{.schedule = "zb-h2", .ranks = 3, .parallel = ", optimizer_step: post-validated", .clip = 1e-3},
+        Shape{.schedule = "pipedream", .ranks = 3, .parallel = ", flush_every: 3", .clip = 0},
+        Shape{.schedule = "pipedream-2bw", .ranks = 2, .parallel = ", flush_every: 3", .clip = 0},
+        Shape{.schedule = "zb-v", .ranks = 2, .stages_per_rank = 2, .model = kExperts},
+        Shape{.schedule = "1f1b", .ranks = 4, .dtype = "bfloat16", .parallel = ", p2p: {mode: one-sided}"}));
 
 }  // namespace
 }  // namespace penstock::worker

@@ -1,12 +1,19 @@
 #include "worker/executor/global_norm.h"
 
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
 
 namespace penstock::worker {
 namespace {
+
+// Of replicas: two numbers are one sum. Where both are no numbers, which one a sum of two has depends on their order.
+bool have_same_bits(double a, double b) {
+  if (std::isnan(a) && std::isnan(b)) return true;
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
 
 // How many parameters each rank owns.
 StatusOr<std::vector<int>> gather_counts(Endpoint& endpoint, RankIndex rank, int ranks, size_t mine,
@@ -81,7 +88,7 @@ StatusOr<double> GlobalNorm::compute(std::span<const SquaredNorm> mine) {
       SquaredNorm& norm = all_[given.parameter];
       if (given.first == RankIndex(static_cast<int64_t>(r))) {
         norm.value = part[i];
-      } else if (std::bit_cast<uint64_t>(norm.value) != std::bit_cast<uint64_t>(part[i])) {
+      } else if (!have_same_bits(norm.value, part[i])) {
         return data_loss(
             "the gradient of parameter {} has squared norm {} on rank {} and {} on rank {}: the replicas of its "
             "stage would part; their sum over both must have the same bits",

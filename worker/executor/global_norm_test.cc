@@ -62,6 +62,14 @@ TEST(GlobalNorm, replicas_whose_gradients_differ_end_the_step_on_every_rank) {
   }
 }
 
+TEST(GlobalNorm, replicas_that_both_have_no_number_have_diverged_and_not_parted) {
+  const double nan = std::nan("");
+  for (const StatusOr<double>& norm : norms_of({{{0, nan}}, {{0, -nan}}}, {1, 2})) {
+    ASSERT_TRUE(norm.ok()) << norm.status();
+    EXPECT_TRUE(std::isnan(*norm));
+  }
+}
+
 TEST(GlobalNorm, ranks_that_do_not_hold_the_model_together_are_told) {
   const auto refused = [](const std::vector<Held>& ranks, const GlobalNorm::Whole& whole, const char* why) {
     for (const StatusOr<double>& norm : norms_of(ranks, whole)) {

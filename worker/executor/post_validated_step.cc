@@ -84,7 +84,8 @@ StatusOr<StepVerdict> PostValidatedStep::validate() {
 
 Status PostValidatedStep::take_anew(double norm) {
   if (stepped_) optimizer_->roll_back();
-  return optimizer_->apply(step_, norm);
+  // The rank is in the next step by now.
+  return with_context(optimizer_->apply(step_, norm), fmt::format("step {}", step_.value));
 }
 
 Status PostValidatedStep::settle() {
