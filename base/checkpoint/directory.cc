@@ -94,8 +94,9 @@ StatusOr<std::string> commit_draft(const std::string& directory, const std::stri
   return target;
 }
 
-Status remove_older(const std::string& directory, int64_t keep) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, list_checkpoints(directory));
+Status remove_older(const std::string& directory, int64_t committed, int64_t keep) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<ListedCheckpoint> listed, list_checkpoints(directory));
+  std::erase_if(listed, [&](const ListedCheckpoint& one) { return one.step > committed; });
   for (size_t i = static_cast<size_t>(keep); i < listed.size(); ++i)
     PENSTOCK_RETURN_IF_ERROR(remove_checkpoint(directory, checkpoint_name(listed[i].step)));
   return remove_drafts(directory, kRemovedPrefix);

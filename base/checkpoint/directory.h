@@ -35,8 +35,10 @@ StatusOr<std::string> commit_draft(const std::string& directory, const std::stri
                                    const CheckpointManifest& manifest,
                                    std::span<const ExpectedTensor> expected);
 
-// Removes all but the newest `keep`.
-Status remove_older(const std::string& directory, int64_t keep);
+// Of the checkpoints of at most `committed` steps, removes all but the newest `keep`, at least 1. Later ones are those
+// that the job could not start from, damaged or somebody else's: they are no reason to remove good ones, and stay until
+// one of the same step takes their place.
+Status remove_older(const std::string& directory, int64_t committed, int64_t keep);
 // Removes what `prefix` begins.
 Status remove_drafts(const std::string& directory, const std::string& prefix);
 

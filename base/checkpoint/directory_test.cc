@@ -41,10 +41,17 @@ TEST(CheckpointDirectory, keeps_the_newest_and_what_is_not_ours) {
   for (const int64_t step : {10, 20, 30, 40}) write_sample(folder.path(), step);
   folder.write("notes.txt", "mine");
   folder.write(".removed-step-000000005/rank-00000-of-00002.safetensors", "left by a crash");
-  ASSERT_TRUE(remove_older(folder.path(), 2).ok());
+  ASSERT_TRUE(remove_older(folder.path(), 40, 2).ok());
   EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{40, 30}));
   EXPECT_EQ(folder.read("notes.txt"), "mine");
   EXPECT_FALSE(std::filesystem::exists(folder.path(".removed-step-000000005")));
+}
+
+TEST(CheckpointDirectory, later_ones_that_were_refused_do_not_take_the_place_of_good_ones) {
+  const TemporaryFolder folder("penstock_directory_refused");
+  for (const int64_t step : {10, 20, 150}) write_sample(folder.path(), step);
+  ASSERT_TRUE(remove_older(folder.path(), 20, 1).ok());
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{150, 20}));
 }
 
 TEST(CheckpointDirectory, steps_that_are_not_on_record_are_not_taken) {
@@ -84,7 +91,7 @@ TEST(CheckpointDirectory, drafts_of_a_job_are_removed_and_no_others) {
   for (int64_t step = 1;; ++step) {
     write_sample(directory, step);
     (void)!write(told, &step, sizeof step);
-    (void)remove_older(directory, 2);
+    (void)remove_older(directory, step, 2);
   }
 }
 

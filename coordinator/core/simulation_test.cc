@@ -23,6 +23,8 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   int crashes = 0;
   int assignments = 0;
   int from_checkpoints = 0;
+  int recuts = 0;
+  int traces_seen = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     testing::Simulation simulation(seed, replay ? Trace::On : Trace::Off);
     simulation.run(kEvents);
@@ -30,16 +32,21 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
     crashes += simulation.crashes();
     assignments += simulation.assignments();
     from_checkpoints += simulation.restarts_from_checkpoints();
+    recuts += simulation.recuts();
+    traces_seen += simulation.traces_seen();
     if (HasFailure()) FAIL() << "replay with PENSTOCK_SEED=" << seed;
   }
   std::cout << succeeded << " jobs succeeded, " << assignments << " ranks were assigned, " << from_checkpoints
-            << " of them from checkpoints, " << crashes << " crashes\n";
+            << " of them from checkpoints, " << recuts << " jobs were resumed with other ranks, " << crashes
+            << " crashes\n";
   if (replay) return;
   // A world in which nothing happens proves nothing.
   EXPECT_GT(succeeded, kSeeds / 2);
   EXPECT_GT(crashes, kSeeds / 2);
   EXPECT_GT(assignments, 2 * kSeeds);
   EXPECT_GT(from_checkpoints, kSeeds / 10);
+  EXPECT_GT(recuts, kSeeds / 20);
+  EXPECT_GT(traces_seen, kSeeds);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ StatusOr<std::string> commit_checkpoint(const CheckpointDraft& draft, const plan
                                         draft_name(draft.job, draft.attempt, draft.step), manifest,
                                         checkpoint_tensors(weights_of(spec.model)))
                                .status());
-  PENSTOCK_RETURN_IF_ERROR(remove_older(draft.place.directory, spec.checkpoint.keep));
+  PENSTOCK_RETURN_IF_ERROR(remove_older(draft.place.directory, draft.step, spec.checkpoint.keep));
   return manifest.weights_digest;
 }
 

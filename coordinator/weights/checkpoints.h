@@ -42,7 +42,7 @@ struct CheckpointDraft {
 };
 
 // Joins the parts of all ranks: every tensor of the model once, each part of this job and step. Makes the folder one of
-// Hugging Face too, and a checkpoint, by its manifest and then its name; older ones than the newest `keep` go. Its
+// Hugging Face too, and a checkpoint, by its manifest and then its name; of those up to its step the newest `keep` stay. Its
 // weights digest. Errors name file and tensor; the checkpoints before it stay.
 StatusOr<std::string> commit_checkpoint(const CheckpointDraft& draft, const plan::JobSpec& spec, int ranks);
 

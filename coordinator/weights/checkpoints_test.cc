@@ -123,6 +123,21 @@ TEST_F(Checkpoints, newest_ones_are_kept) {
   EXPECT_THAT(steps(), ElementsAre(30, 20));
 }
 
+TEST_F(Checkpoints, damaged_one_does_not_cost_the_good_ones_that_follow_an_earlier_start) {
+  spec_.checkpoint.keep = 1;
+  ASSERT_TRUE(written(30).ok());
+  std::filesystem::resize_file(place_.directory + "/step-000000030/moments-00001-of-00002.safetensors", 100);
+  ASSERT_TRUE(prepare_checkpoints(wanted(1000), spec_.model)->path.empty());
+  for (const int64_t step : {10, 20}) {
+    ASSERT_TRUE(written(step, 2).ok());
+    EXPECT_EQ(prepare_checkpoints(wanted(1000), spec_.model)->step, step);
+  }
+  EXPECT_THAT(steps(), ElementsAre(30, 20));
+  ASSERT_TRUE(written(30, 2).ok());  // in its place
+  EXPECT_THAT(steps(), ElementsAre(30));
+  EXPECT_EQ(prepare_checkpoints(wanted(1000), spec_.model)->step, 30);
+}
+
 TEST_F(Checkpoints, later_attempt_starts_from_the_newest_whole_one_on_record) {
   ASSERT_TRUE(prepare_checkpoints(wanted(0), spec_.model)->path.empty());
   for (const int64_t step : {10, 20}) ASSERT_TRUE(written(step).ok());

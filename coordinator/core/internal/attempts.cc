@@ -47,11 +47,11 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   Attempt attempt;
   attempt.number = ++job.status.attempt;
   attempt.order = turn.state.next_placement++;
-  attempt.prepare_by = turn.now.time + turn.state.options.preparing_limit;
   attempt.weights = weights_place(turn, job, attempt);
   attempt.checkpoints = checkpoints_place(turn, job, attempt.weights);
   attempt.durable_before = job.status.durable_step;
   if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
+  job.traces.forget_incomplete();
   job.placed.clear();
   for (size_t r = 0; r < placement.seats.size(); ++r) {
     const Seat& seat = placement.seats[r];
@@ -317,13 +317,14 @@ void place_queue(Turn& turn) {
   }
 }
 
-void save_trace(Turn& turn, Job& job, int64_t step) {
+void keep_trace(Turn& turn, Job& job, int64_t step) {
   std::vector<Write> writes;
-  writes.push_back(PutTrace{job.name(), step, job.traces.find(step)->ranks});
+  if (const TracedStep* whole = job.traces.find(step))
+    writes.push_back(PutTrace{job.name(), step, whole->ranks});
   for (const int64_t dropped : job.traces.trim(turn.state.options.trace_bytes_per_job)) {
     writes.push_back(DropTrace{job.name(), dropped});
   }
-  turn.save(std::move(writes));
+  if (!writes.empty()) turn.save(std::move(writes));
 }
 
 void on_planned(Turn& turn, AttemptPlanned event) {
@@ -335,6 +336,7 @@ void on_planned(Turn& turn, AttemptPlanned event) {
   }
   Attempt& attempt = *job->attempt;
   attempt.plan = std::move(event.plan);
+  attempt.prepare_by = turn.now.time + turn.state.options.preparing_limit;
   attempt.load_from = std::move(event.load_from);
   attempt.first_step = event.first_step;
   attempt.last_checkpoint = event.first_step;
@@ -446,7 +448,9 @@ void check_deadlines(Turn& turn, Job& job) {
     fail_attempt(turn, job, std::string(attempt.suspicion->reason));
     return;
   }
-  if (job.status.state != JobState::Preparing || turn.now.time < attempt.prepare_by) return;
+  // What the planner takes to read a checkpoint is not the ranks' time.
+  if (job.status.state != JobState::Preparing || !attempt.prepare_by || turn.now.time < *attempt.prepare_by)
+    return;
   std::vector<std::string> missing;
   for (size_t r = 0; r < attempt.ranks.size(); ++r) {
     if (!attempt.ranks[r].ready) missing.push_back(fmt::format("rank {} on {}", r, attempt.ranks[r].worker));

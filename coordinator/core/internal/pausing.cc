@@ -63,6 +63,14 @@ Write without_steps_beyond_checkpoint(Job& job) {
   return AddLosses{job.name(), job.steps_saved, {}};
 }
 
+// They would be shown against the new file, whose ranks are others.
+std::vector<Write> without_traces(Job& job) {
+  std::vector<Write> writes;
+  for (const int64_t step : job.traces.complete()) writes.push_back(DropTrace{job.name(), step});
+  job.traces.clear();
+  return writes;
+}
+
 // What follows from the new file. Its checkpoints stay where they are.
 Write redefined(Job& job, const std::shared_ptr<const plan::JobSpec>& spec) {
   job.spec = spec;
@@ -107,6 +115,7 @@ void on_resume(Turn& turn, const Resume& event) {
   if (event.spec) {
     writes.push_back(redefined(*job, event.spec));
     writes.push_back(without_steps_beyond_checkpoint(*job));
+    append(writes, without_traces(*job));
   }
   job->status.restarts = 0;  // somebody has looked at it
   job->status.barren_attempts = 0;

@@ -151,14 +151,13 @@ struct Said {
     if (!is_well_formed(*job, trace.rank, trace.step)) return turn.refuse(Refusal::Malformed);
     auto bytes = std::make_shared<const std::string>(codec::encode(trace));
     switch (job->traces.add(trace.step, trace.rank, job->definition.ranks, std::move(bytes))) {
-      case Traces::Added::Taken:
-        return;
       case Traces::Added::Duplicate:
         return turn.refuse(Refusal::Duplicate);
       case Traces::Added::Old:
         return turn.refuse(Refusal::OutOfWindow);
+      case Traces::Added::Taken:
       case Traces::Added::Complete:
-        return save_trace(turn, *job, trace.step);
+        return keep_trace(turn, *job, trace.step);
     }
   }
 

@@ -133,8 +133,8 @@ void succeed_when_finished(Turn& turn, Job& job);
 void suspect(Turn& turn, Job& job, const std::string& reason);
 void commit_steps(Turn& turn, Job& job);
 void save_progress(Turn& turn, Job& job);
-// Writes a traced step that is complete, and drops what it takes the place of.
-void save_trace(Turn& turn, Job& job, int64_t step);
+// Writes a traced step to which a rank has added, once it is complete, and drops what it takes the place of.
+void keep_trace(Turn& turn, Job& job, int64_t step);
 void check_deadlines(Turn& turn, Job& job);
 
 // reports.cc: what sessions say.

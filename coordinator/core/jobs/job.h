@@ -63,7 +63,7 @@ struct Attempt {
   int committing = 0;                                          // checkpoints on their way to the disk
   std::string weights_digest{};                                // of its result, once all ranks have told
   int64_t durable_before = 0;                                  // the job's durable_step when it began
-  TimePoint prepare_by{};
+  std::optional<TimePoint> prepare_by{};                       // set once it is planned
   int ready = 0;
   int finished = 0;
   std::optional<Suspicion> suspicion{};

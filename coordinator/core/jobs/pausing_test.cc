@@ -116,6 +116,28 @@ TEST(Pausing, resumed_with_another_cut_it_takes_other_ranks_and_survives_a_resta
   EXPECT_EQ(next.job(name).status.step, 9);
 }
 
+TEST(Pausing, traces_of_the_file_before_go_when_it_is_resumed_with_more_ranks) {
+  World world;
+  const std::string name = world.run(kKept);
+  for (int rank = 0; rank < 2; ++rank) world.trace(name, rank, 0);
+  world.trace(name, 1, 2);
+  ASSERT_EQ(world.archive.jobs()[0].traces.size(), 1u);
+  run_steps(world, name, 0, 2);
+  EXPECT_EQ(*pause(world, name), Draining);
+  keep(world, name, 2);
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  JobShape more = kKept;
+  more.pipeline = 4;
+  for (const char* worker : {"worker-2", "worker-3"}) world.open(registration(worker));
+  EXPECT_EQ(*resume(world, name, job_spec(more)), Queued);
+  EXPECT_FALSE(view_trace(world.state, name, {}).ok());
+  EXPECT_TRUE(world.archive.jobs()[0].traces.empty());
+  world.tick();
+  world.all_ready(name);
+  for (int rank = 3; rank >= 0; --rank) world.trace(name, rank, 2);
+  EXPECT_EQ(view_trace(world.state, name, 2)->ranks.size(), 4u);
+}
+
 TEST(Pausing, file_of_another_training_is_refused_with_the_difference) {
   World world;
   const std::string name = paused_job(world);

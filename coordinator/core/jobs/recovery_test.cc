@@ -231,6 +231,45 @@ TEST(Recovery, coordinator_that_is_restarted_goes_on_and_counts_nothing) {
   EXPECT_EQ(next.archive.jobs()[0].losses.size(), 9u);
 }
 
+TEST(Recovery, traces_of_two_attempts_are_never_joined) {
+  World world(with_state());
+  const std::string name = world.run(kKept);
+  world.trace(name, 0, 0);
+  lose_attempt(world, name);
+  world.tick();
+  world.tick();
+  world.all_ready(name);
+  world.trace(name, 1, 0);
+  EXPECT_FALSE(view_trace(world.state, name, {}).ok());
+  world.trace(name, 0, 0);
+  EXPECT_TRUE(view_trace(world.state, name, {}).ok());
+}
+
+TEST(Recovery, time_that_the_planner_takes_is_not_the_ranks) {
+  World world(with_state());
+  world.plans_at_once = false;
+  world.open(registration("worker-0", 1, 2));
+  const std::string name = world.submit(kKept);
+  ASSERT_EQ(world.state_of(name), Preparing);
+  const auto pass = [&](Duration time) {
+    for (Duration passed{}; passed < time; passed += 1s) {
+      world.say("worker-0", Heartbeat{1});
+      world.tick(1s);
+    }
+  };
+  pass(2 * world.state.options.preparing_limit);  // it reads a large checkpoint
+  ASSERT_EQ(world.state_of(name), Preparing);
+  world.tell(AttemptPlanned{.job = name,
+                            .order = world.job(name).attempt->order,
+                            .status = {},
+                            .plan = *plan_attempt(*job_spec(kKept))});
+  pass(world.state.options.preparing_limit - 2s);
+  ASSERT_EQ(world.state_of(name), Preparing);
+  pass(4s);
+  EXPECT_EQ(world.state_of(name), Recovering);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("not ready after 300 s"));
+}
+
 TEST(Recovery, job_can_be_cancelled_while_it_recovers) {
   World world(with_state());
   const std::string name = world.run(kKept);

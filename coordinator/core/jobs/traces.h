@@ -2,7 +2,8 @@
 //
 // A step is shown when the traces of all of its ranks are in. Their bytes are those of StepTrace messages, kept as they
 // are: nobody here reads them.
-// Limits: kTracedStepsKept steps and `most_bytes` for all of them; beyond, the older ones go.
+// Limits: kTracedStepsKept steps that are shown, kTracedStepsAwaited that wait for a rank, and `most_bytes` for all of
+// them; beyond, the older ones go.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 namespace penstock::coordinator {
 
 inline constexpr size_t kTracedStepsKept = 4;
+inline constexpr size_t kTracedStepsAwaited = 64;  // ranks may be apart by as many
 
 using TraceBytes = std::shared_ptr<const std::string>;
 
@@ -33,13 +35,15 @@ class Traces {
     Duplicate,  // that rank's was in already
     Old,        // newer steps have taken the room
   };
-  // `rank` is one of `ranks`.
+  // `rank` is one of `ranks`. A step that is kept of another number of ranks begins anew.
   Added add(int64_t step, RankIndex rank, int ranks, TraceBytes bytes);
   // A whole step, as it was stored.
   void restore(int64_t step, std::vector<TraceBytes> ranks);
 
   // Drops what is beyond the limits; the steps that went and were complete.
   std::vector<int64_t> trim(size_t most_bytes);
+  // Drops the steps that wait for a rank: of another attempt none comes any more.
+  void forget_incomplete();
   // Drops everything.
   void clear() { steps_.clear(); }
 

@@ -61,5 +61,32 @@ TEST(Traces, step_that_was_never_whole_goes_without_a_word) {
   EXPECT_EQ(traces.bytes(), 0u);
 }
 
+TEST(Traces, step_of_another_number_of_ranks_begins_anew) {
+  Traces traces;
+  add_whole(traces, 2);
+  EXPECT_EQ(traces.add(2, RankIndex(3), 4, bytes(7)), Added::Taken);
+  EXPECT_EQ(traces.find(2), nullptr);
+  EXPECT_EQ(traces.bytes(), 7u);
+  EXPECT_EQ(traces.add(2, RankIndex(0), 1, bytes(5)), Added::Complete);
+  EXPECT_EQ(traces.find(2)->ranks.size(), 1u);
+  EXPECT_EQ(traces.bytes(), 5u);
+}
+
+TEST(Traces, steps_that_wait_for_a_rank_are_bounded_and_forgotten) {
+  Traces traces;
+  add_whole(traces, 2);
+  add_whole(traces, 3);
+  for (int64_t step = 4; step < 200; ++step) {
+    EXPECT_EQ(traces.add(step, RankIndex(0), 2, bytes(1)), Added::Taken);
+    EXPECT_THAT(traces.trim(1000), IsEmpty());
+    EXPECT_LE(traces.bytes(), 40 + kTracedStepsAwaited);
+  }
+  // Of them the newest are kept: a rank that is behind completes them.
+  EXPECT_EQ(traces.add(199 - kTracedStepsAwaited + 1, RankIndex(1), 2, bytes(1)), Added::Complete);
+  traces.forget_incomplete();
+  EXPECT_THAT(traces.complete(), ElementsAre(2, 3, 136));
+  EXPECT_EQ(traces.bytes(), 42u);
+}
+
 }  // namespace
 }  // namespace penstock::coordinator

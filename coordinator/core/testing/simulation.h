@@ -65,6 +65,8 @@ class Simulation {
   int crashes() const { return crashes_; }
   int assignments() const { return assignments_; }
   int64_t refusals() const { return refusals_; }
+  int recuts() const { return recuts_; }            // jobs resumed with another number of ranks
+  int traces_seen() const { return traces_seen_; }  // whole ones, after every event
   int restarts_from_checkpoints() const { return restarts_from_checkpoints_; }
 
  private:
@@ -172,14 +174,27 @@ class Simulation {
     const std::string name =
         std::next(state_.jobs.begin(), below(static_cast<int>(state_.jobs.size())))->first;
     if (one_in(2)) return tell(Pause{ask(), name, "bob"});
-    tell(Resume{ask(), name, "bob", nullptr});
+    resume(name);
+  }
+  // As it was cut, or with another number of ranks.
+  void resume(const std::string& name) {
+    const Job& job = state_.jobs.at(name);
+    std::shared_ptr<const plan::JobSpec> other;
+    const auto steps = static_cast<int>(job.definition.steps);
+    for (int kind = 0; job.spec && one_in(2) && kind < 4 && !other; ++kind) {
+      if (spec_of(job.spec->ranks(), steps, kind)->yaml == job.spec->yaml)
+        other = spec_of(1 + below(3), steps, kind);
+    }
+    const int before = job.definition.ranks;
+    tell(Resume{ask(), name, "bob", other});
+    recuts_ += job.definition.ranks != before;
   }
   void resume_all() {
     std::vector<std::string> paused;
     for (const auto& [name, job] : state_.jobs) {
       if (job.status.state == JobState::Paused && job.live() && job.admitted) paused.push_back(name);
     }
-    for (const std::string& name : paused) tell(Resume{ask(), name, "bob", nullptr});
+    for (const std::string& name : paused) resume(name);
   }
   void advance() {
     const Duration by = std::chrono::milliseconds(one_in(10) ? 3000 : below(300));
@@ -382,6 +397,7 @@ class Simulation {
     const plan::JobSpec& spec = *spec_by_yaml_.at(executor.assignment.spec_yaml);
     if (executor.step < spec.train.steps) {
       if (executor.step - *slowest >= 2) return;
+      if (one_in(2)) daemon.unsent.push_back(trace_of(executor));
       daemon.unsent.push_back(report_of(executor, executor.step++));
       const int64_t every = spec.checkpoint.every;
       if (every == 0 || executor.step % every != 0) return;
@@ -431,6 +447,15 @@ class Simulation {
     if (assignment.rank.value + 1 == static_cast<int>(assignment.rank_hosts.size()))
       report.loss = loss_at(step);
     return report;
+  }
+  // Its clock tells its attempt.
+  static StepTrace trace_of(const Executor& executor) {
+    StepTrace trace;
+    trace.attempt = executor.assignment.attempt;
+    trace.rank = executor.assignment.rank;
+    trace.step = executor.step;
+    trace.clock = fmt::format("attempt-{:04}", trace.attempt.attempt);
+    return trace;
   }
   static RankFinished result_of(const Executor& executor, const plan::JobSpec& spec) {
     const Assignment& assignment = executor.assignment;
@@ -599,6 +624,20 @@ class Simulation {
     check_bounds();
     check_weights();
     check_recovery();
+    check_traces();
+  }
+
+  void check_traces() {
+    for (const auto& [name, job] : state_.jobs) {
+      for (const int64_t step : job.traces.complete()) {
+        const std::vector<TraceBytes>& ranks = job.traces.find(step)->ranks;
+        EXPECT_EQ(static_cast<int>(ranks.size()), job.definition.ranks) << name;
+        std::set<std::string> attempts;
+        for (const TraceBytes& bytes : ranks) attempts.insert(bytes->substr(bytes->find("attempt-"), 12));
+        EXPECT_EQ(attempts.size(), 1u) << name;
+        ++traces_seen_;
+      }
+    }
   }
 
   void check_recovery() {
@@ -734,6 +773,9 @@ class Simulation {
       ASSERT_TRUE(stored) << name;
       EXPECT_EQ(stored->events, std::vector<JobEventView>(job.events.begin(), job.events.end())) << name;
       EXPECT_EQ(stored->next_event, job.next_event) << name;
+      std::vector<int64_t> traced;
+      for (const auto& [step, ranks] : stored->traces) traced.push_back(step);
+      EXPECT_EQ(traced, job.traces.complete()) << name;
     }
     EXPECT_TRUE(state_.assigning.empty());
     EXPECT_TRUE(state_.answers.empty());
@@ -793,6 +835,8 @@ class Simulation {
   int crashes_ = 0;
   int assignments_ = 0;
   int restarts_from_checkpoints_ = 0;
+  int recuts_ = 0;
+  int traces_seen_ = 0;
   int64_t refusals_ = 0;
 };
 
