@@ -165,7 +165,7 @@ TEST(DamagedCheckpoints, none_is_accepted_and_the_newest_whole_one_is_used) {
     const Status loaded = load_sample(folder.path("step-000000050"));
     EXPECT_FALSE(loaded.ok()) << "seed " << seed << ": " << what;
     EXPECT_NE(message(loaded).find("step-000000050"), std::string::npos) << message(loaded);
-    const auto newest = newest_checkpoint(folder.path(), 1000, expected);
+    const auto newest = newest_checkpoint(folder.path(), "sample", 1000, expected);
     ASSERT_TRUE(newest.ok()) << newest.status();
     ASSERT_TRUE(newest->checkpoint.has_value()) << "seed " << seed << ": " << what;
     EXPECT_EQ(newest->checkpoint->manifest().step, 40) << "seed " << seed << ": " << what;

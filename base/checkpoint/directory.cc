@@ -39,12 +39,15 @@ Status remove_checkpoint(const std::string& directory, const std::string& name) 
   return failure ? failed(hidden, "removed", failure) : ok_status();
 }
 
-Status refuse(const ListedCheckpoint& listed, int64_t latest_step, std::span<const ExpectedTensor> expected,
-              std::optional<Checkpoint>& checkpoint) {
+Status refuse(const ListedCheckpoint& listed, const std::string& job, int64_t latest_step,
+              std::span<const ExpectedTensor> expected, std::optional<Checkpoint>& checkpoint) {
   if (listed.step > latest_step)
     return failed_precondition("{}: expected at most {} steps, which are on record, found {}", listed.path,
                                latest_step, listed.step);
   PENSTOCK_ASSIGN_OR_RETURN(Checkpoint opened, Checkpoint::open(listed.path));
+  if (opened.manifest().job != job)
+    return failed_precondition("{}: expected a checkpoint of job {}, found one of job {}", listed.path, job,
+                               opened.manifest().job);
   PENSTOCK_RETURN_IF_ERROR(opened.check(expected));
   PENSTOCK_RETURN_IF_ERROR(opened.verify());
   checkpoint.emplace(std::move(opened));
@@ -65,12 +68,12 @@ StatusOr<std::vector<ListedCheckpoint>> list_checkpoints(const std::string& dire
   return found;
 }
 
-StatusOr<NewestCheckpoint> newest_checkpoint(const std::string& directory, int64_t latest_step,
-                                             std::span<const ExpectedTensor> expected) {
+StatusOr<NewestCheckpoint> newest_checkpoint(const std::string& directory, const std::string& job,
+                                             int64_t latest_step, std::span<const ExpectedTensor> expected) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, list_checkpoints(directory));
   NewestCheckpoint newest;
   for (const ListedCheckpoint& one : listed) {
-    const Status refused = refuse(one, latest_step, expected, newest.checkpoint);
+    const Status refused = refuse(one, job, latest_step, expected, newest.checkpoint);
     if (refused.ok()) break;
     newest.refused.push_back(message(refused));
   }
@@ -87,7 +90,13 @@ StatusOr<std::string> commit_draft(const std::string& directory, const std::stri
   const std::string name = checkpoint_name(manifest.step);
   const std::string target = directory + "/" + name;
   std::error_code failure;
-  if (fs::exists(target, failure)) PENSTOCK_RETURN_IF_ERROR(remove_checkpoint(directory, name));
+  if (fs::exists(target, failure)) {
+    const StatusOr<Checkpoint> before = Checkpoint::open(target);
+    if (before.ok() && before->manifest().job != manifest.job)
+      return already_exists("{}: expected none, or one of job {}, found one of job {}: it stays", target,
+                            manifest.job, before->manifest().job);
+    PENSTOCK_RETURN_IF_ERROR(remove_checkpoint(directory, name));
+  }
   fs::rename(path, target, failure);
   if (failure) return failed(path, "renamed into place", failure);
   PENSTOCK_RETURN_IF_ERROR(sync_folder(directory));

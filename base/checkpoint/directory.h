@@ -25,12 +25,14 @@ struct NewestCheckpoint {
   std::optional<Checkpoint> checkpoint;  // none: no whole one
   std::vector<std::string> refused;      // why newer ones were, newest first
 };
-// The newest one of at most `latest_step` steps that holds the expected tensors, every byte of it as it was written.
-StatusOr<NewestCheckpoint> newest_checkpoint(const std::string& directory, int64_t latest_step,
-                                             std::span<const ExpectedTensor> expected);
+// The job's newest one of at most `latest_step` steps that holds the expected tensors, every byte of it as it was
+// written.
+StatusOr<NewestCheckpoint> newest_checkpoint(const std::string& directory, const std::string& job,
+                                             int64_t latest_step, std::span<const ExpectedTensor> expected);
 
 // Makes a draft, a folder in `directory`, a checkpoint: writes the manifest, opens it as every reader will, holds it
-// against what it must hold, and renames it, last. One of the same step is replaced. Its path.
+// against what it must hold, and renames it, last. One of the same step is replaced, unless it
+// is another job's: AlreadyExists. Its path.
 StatusOr<std::string> commit_draft(const std::string& directory, const std::string& draft,
                                    const CheckpointManifest& manifest,
                                    std::span<const ExpectedTensor> expected);

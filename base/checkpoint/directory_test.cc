@@ -57,12 +57,22 @@ TEST(CheckpointDirectory, later_ones_that_were_refused_do_not_take_the_place_of_
 TEST(CheckpointDirectory, steps_that_are_not_on_record_are_not_taken) {
   const TemporaryFolder folder("penstock_directory_record");
   for (const int64_t step : {10, 20}) write_sample(folder.path(), step);
-  const auto newest = newest_checkpoint(folder.path(), 15, sample_tensors());
+  const auto newest = newest_checkpoint(folder.path(), "sample", 15, sample_tensors());
   ASSERT_TRUE(newest.ok() && newest->checkpoint.has_value());
   EXPECT_EQ(newest->checkpoint->manifest().step, 10);
   ASSERT_EQ(newest->refused.size(), 1u);
   EXPECT_THAT(newest->refused[0], HasSubstr("expected at most 15 steps"));
-  EXPECT_FALSE(newest_checkpoint(folder.path(), 5, sample_tensors())->checkpoint.has_value());
+  EXPECT_FALSE(newest_checkpoint(folder.path(), "sample", 5, sample_tensors())->checkpoint.has_value());
+}
+
+TEST(CheckpointDirectory, one_of_another_job_is_not_taken) {
+  const TemporaryFolder folder("penstock_directory_other");
+  write_sample(folder.path(), 10);
+  const auto newest = newest_checkpoint(folder.path(), "mine", 1000, sample_tensors());
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_FALSE(newest->checkpoint.has_value());
+  ASSERT_EQ(newest->refused.size(), 1u);
+  EXPECT_THAT(newest->refused[0], HasSubstr("expected a checkpoint of job mine, found one of job sample"));
 }
 
 TEST(CheckpointDirectory, one_of_the_same_step_is_replaced) {
@@ -116,7 +126,7 @@ TEST(CheckpointDirectory, killed_while_writing_leaves_a_whole_one_and_none_that_
     while (read(ends[0], &committed, sizeof committed) == static_cast<ssize_t>(sizeof committed)) {
     }
     close(ends[0]);
-    const auto newest = newest_checkpoint(folder.path(), 1 << 20, sample_tensors());
+    const auto newest = newest_checkpoint(folder.path(), "sample", 1 << 20, sample_tensors());
     ASSERT_TRUE(newest.ok()) << newest.status();
     ASSERT_TRUE(newest->checkpoint.has_value()) << "kill " << kill_number;
     EXPECT_GE(newest->checkpoint->manifest().step, committed);

@@ -47,6 +47,10 @@ struct Applier {
     all.insert(all.end(), write.losses.begin(), write.losses.end());
     if (all.size() > kValidationsKept) all.erase(all.begin(), all.end() - kValidationsKept);
   }
+  void operator()(const DropValidation& write) {
+    if (StoredJob* job = find(write.job))
+      std::erase_if(job->validation, [&](const ValidationView& each) { return each.step > write.beyond; });
+  }
   void operator()(const PutStages& write) {
     if (StoredJob* job = find(write.job)) job->stages = write.stages;
   }

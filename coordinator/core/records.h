@@ -89,6 +89,11 @@ struct AddValidation {
   std::string job{};
   std::vector<ValidationView> losses{};
 };
+// Forgets those beyond the step.
+struct DropValidation {
+  std::string job{};
+  int64_t beyond = 0;
+};
 struct PutStages {
   std::string job{};
   std::vector<StageView> stages{};
@@ -117,8 +122,9 @@ struct DropJob {
   std::string job{};
 };
 
-using Write = std::variant<CreateJob, PutDefinition, PutStatus, AddEvent, AddLosses, AddValidation, PutStages, PutTrace,
-                           DropTrace, PutAttempt, ForgetAttempt, DropJob>;
+using Write =
+    std::variant<CreateJob, PutDefinition, PutStatus, AddEvent, AddLosses, AddValidation, DropValidation,
+                 PutStages, PutTrace, DropTrace, PutAttempt, ForgetAttempt, DropJob>;
 
 struct StoredJob {
   JobDefinition definition{};

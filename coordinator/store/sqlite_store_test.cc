@@ -275,6 +275,13 @@ TEST_F(SqliteStoreTest, the_newest_validation_losses_are_kept) {
   EXPECT_EQ(jobs[0].validation, std::vector<ValidationView>(all.begin() + 5, all.end()));
 }
 
+TEST_F(SqliteStoreTest, validation_beyond_a_step_is_forgotten) {
+  const auto jobs = written_and_read({CreateJob{definition("a", 1), {}},
+                                      AddValidation{"a", {{10, 3.0}, {20, 2.0}, {30, 1.0}}},
+                                      DropValidation{"a", 20}, DropValidation{"b", 0}});
+  EXPECT_EQ(jobs[0].validation, (std::vector<ValidationView>{{10, 3.0}, {20, 2.0}}));
+}
+
 TEST_F(SqliteStoreTest, writes_about_unknown_jobs_change_nothing) {
   const auto jobs = written_and_read({PutStatus{"x", {}}, AddEvent{"x", 0, 9, {}}, AddLosses{"x", 0, {1}},
                                       PutStages{"x", {StageView{}}}, PutAttempt{"x", 1, 1, {RankPlacement{}}},

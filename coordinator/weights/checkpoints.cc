@@ -120,9 +120,9 @@ StatusOr<StartingCheckpoint> prepare_checkpoints(const CheckpointsWanted& wanted
   PENSTOCK_RETURN_IF_ERROR(remove_drafts(wanted.place.directory, draft_prefix(wanted.job)));
   StartingCheckpoint start;
   if (wanted.latest_step == 0) return start;
-  PENSTOCK_ASSIGN_OR_RETURN(
-      NewestCheckpoint newest,
-      newest_checkpoint(wanted.place.directory, wanted.latest_step, checkpoint_tensors(weights_of(model))));
+  PENSTOCK_ASSIGN_OR_RETURN(NewestCheckpoint newest,
+                            newest_checkpoint(wanted.place.directory, wanted.job, wanted.latest_step,
+                                              checkpoint_tensors(weights_of(model))));
   start.refused = std::move(newest.refused);
   if (!newest.checkpoint) return start;
   start.path = newest.checkpoint->path();

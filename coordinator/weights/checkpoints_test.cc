@@ -157,6 +157,19 @@ TEST_F(Checkpoints, later_attempt_starts_from_the_newest_whole_one_on_record) {
   EXPECT_THAT(older->refused[0], HasSubstr("step-000000020/moments-00001-of-00002.safetensors"));
 }
 
+TEST_F(Checkpoints, one_of_another_job_is_neither_replaced_nor_gone_on_from) {
+  ASSERT_TRUE(written(10).ok());
+  const CheckpointDraft other{place_, "other", 1, 10};
+  for (int rank = 0; rank < 2; ++rank) write_part(rank, other);
+  const auto refused = commit_checkpoint(other, spec_, 2);
+  EXPECT_EQ(refused.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(message(refused.status()), HasSubstr("of job other, found one of job tiny"));
+  CheckpointsWanted wanted_by_other = wanted(1000);
+  wanted_by_other.job = "other";
+  EXPECT_EQ(prepare_checkpoints(wanted_by_other, spec_.model)->path, "");
+  EXPECT_EQ(prepare_checkpoints(wanted(1000), spec_.model)->step, 10);
+}
+
 TEST_F(Checkpoints, those_of_an_earlier_job_are_never_gone_on_from) {
   ASSERT_TRUE(written(10).ok());
   const auto start = prepare_checkpoints(wanted(0), spec_.model);

@@ -69,6 +69,7 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
     job.placed.push_back({rank, seat.worker, worker.incarnation, seat.device});
   }
   job.executors_left = static_cast<int>(job.placed.size());
+  job.last_order = attempt.order;
   job.attempt = std::move(attempt);
 
   std::vector<Write> writes = move_job(turn, job, JobState::Preparing, placement.reason, "coordinator");
@@ -276,6 +277,14 @@ void conclude(Turn& turn, Job& job) {
   turn.emit(CommitWeights{job.name(), attempt.order, job.spec, attempt.weights});
 }
 
+// A disk that is full, or away for a while, costs the attempt; anything else would come out the same again.
+void fail_of_disk(Turn& turn, Job& job, const Status& status, const std::string& reason) {
+  const bool passes =
+      status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kResourceExhausted;
+  if (passes) return fail_attempt(turn, job, reason);
+  fail_job(turn, job, reason);
+}
+
 }  // namespace
 
 void succeed_when_finished(Turn& turn, Job& job) {
@@ -331,7 +340,7 @@ void on_planned(Turn& turn, AttemptPlanned event) {
   Job* job = turn.state.find_job(event.job);
   if (!job || !job->live() || !job->attempt || job->attempt->order != event.order) return;
   if (!event.status.ok()) {
-    fail_job(turn, *job, message(event.status));
+    fail_of_disk(turn, *job, event.status, message(event.status));
     return;
   }
   Attempt& attempt = *job->attempt;
@@ -357,7 +366,8 @@ void on_weights_committed(Turn& turn, const WeightsCommitted& event) {
     return;
   }
   if (event.status.ok()) return succeed(turn, *job);
-  fail_job(turn, *job, fmt::format("the final weights cannot be kept: {}", message(event.status)));
+  fail_of_disk(turn, *job, event.status,
+               fmt::format("the final weights cannot be kept: {}", message(event.status)));
 }
 
 void start_attempt(Turn& turn, const std::string& name, int64_t number) {

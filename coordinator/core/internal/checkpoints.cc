@@ -3,6 +3,7 @@
 //     every rank told --> steps before it durable --> CommitCheckpoint --> CheckpointCommitted --> durable_step
 //
 // The steps come first: a checkpoint of steps that are not on record could not be gone on from.
+#include <filesystem>
 #include <utility>
 
 #include "coordinator/core/internal/turn.h"
@@ -27,12 +28,46 @@ Job* of_attempt(State& state, const std::string& name, int64_t order) {
   return job && job->live() && job->attempt && job->attempt->order == order ? job : nullptr;
 }
 
+// Without dots, doubled slashes and with one at the end.
+std::filesystem::path normal(const std::string& directory) {
+  return (std::filesystem::path(directory) / "").lexically_normal();
+}
+
+void became_durable(Turn& turn, Job& job, const CheckpointCommitted& event) {
+  job.status.durable_step = event.step;
+  job.status.weights_digest = event.weights_digest;
+  turn.save({PutStatus{job.name(), job.status}});
+  turn.say("job {} attempt {}: checkpoint of step {}", job.name(), job.status.attempt, event.step);
+  changed(turn, job);
+}
+
+// The attempt has ended while its checkpoint was on the way: a file that cuts the job anew goes back to it all the same.
+void committed_late(Turn& turn, const CheckpointCommitted& event) {
+  Job* job = turn.state.find_job(event.job);
+  if (!event.status.ok() || !job || !job->live() || job->attempt || job->last_order != event.order) return;
+  if (event.step > job->status.durable_step && event.step <= job->status.step)
+    became_durable(turn, *job, event);
+}
+
 }  // namespace
 
 std::string checkpoints_directory(const Options& options, const Job& job) {
   const std::string& directory = job.definition.checkpoints;
   if (directory.empty() || directory.front() == '/') return directory;
   return options.weights_root.empty() ? "" : options.weights_root + "/" + directory;
+}
+
+Status is_free_for_checkpoints(const State& state, const std::string& directory, const std::string& job) {
+  if (!directory.starts_with('/')) return ok_status();  // the coordinator's, and of the job's name
+  const std::filesystem::path wanted = normal(directory);
+  for (const auto& [name, other] : state.jobs) {
+    if (name == job || !other.live() || normal(other.definition.checkpoints) != wanted) continue;
+    return already_exists(
+        "checkpoint.directory: expected one of the job's own, found {} of job {}, which has not ended; choose another "
+        "one",
+        directory, name);
+  }
+  return ok_status();
 }
 
 void checkpoint_written(Turn& turn, Job& job, const CheckpointWritten& report) {
@@ -78,14 +113,10 @@ void steps_recorded(Turn& turn, const std::string& name, int64_t order, int64_t 
 
 void on_checkpoint_committed(Turn& turn, const CheckpointCommitted& event) {
   Job* job = of_attempt(turn.state, event.job, event.order);
-  if (!job) return;  // it is found when it is looked for
+  if (!job) return committed_late(turn, event);
   --job->attempt->committing;
   if (event.status.ok()) {
-    job->status.durable_step = event.step;
-    job->status.weights_digest = event.weights_digest;
-    turn.save({PutStatus{job->name(), job->status}});
-    turn.say("job {} attempt {}: checkpoint of step {}", job->name(), job->attempt->number, event.step);
-    changed(turn, *job);
+    became_durable(turn, *job, event);
   } else {
     note(turn, *job,
          fmt::format("checkpoint of step {} was not kept: {}; {}", event.step, message(event.status),

@@ -19,7 +19,7 @@ std::string free_name(const State& state, const std::string& wanted) {
   return name;
 }
 
-Status can_submit(const State& state) {
+Status can_submit(const State& state, const plan::JobSpec& spec) {
   if (const Status trouble = store_trouble(state); !trouble.ok())
     return error(trouble.code(), "submit: nothing was submitted: {}; try again when it can",
                  message(trouble));
@@ -33,7 +33,8 @@ Status can_submit(const State& state) {
         "submit: the store has {} transactions that are not on disk yet; look at the coordinator's log",
         state.store.pending());
   }
-  return ok_status();
+  const std::string name = free_name(state, spec.name);
+  return with_context(is_free_for_checkpoints(state, checkpoints_of(spec, name), name), "submit");
 }
 
 Job new_job(Turn& turn, const Submit& event) {
@@ -252,7 +253,7 @@ void on_restore(Turn& turn, Restore event) {
 
 void on_submit(Turn& turn, Submit event) {
   if (answer_repeated(turn, event)) return;
-  if (Status status = can_submit(turn.state); !status.ok()) {
+  if (Status status = can_submit(turn.state, *event.spec); !status.ok()) {
     turn.emit(AnswerSubmit{event.reply, status});
     return;
   }

@@ -51,16 +51,16 @@ Status can_resume(const Job& job, const Resume& event) {
 }
 
 // What another cut does again, it reports anew: a schedule whose sums have another order does not repeat it to the bit.
-Write without_steps_beyond_checkpoint(Job& job) {
+std::vector<Write> without_steps_beyond_checkpoint(Job& job) {
   JobStatus& status = job.status;
   status.step = std::min(status.step, status.durable_step);
   if (static_cast<int64_t>(job.losses.size()) > status.step)
     job.losses.resize(static_cast<size_t>(status.step));
-  if (!job.losses.empty()) status.loss = job.losses.back();
+  status.loss = job.losses.empty() ? std::nullopt : std::optional(job.losses.back());
   job.steps_saved = std::min(job.steps_saved, static_cast<int64_t>(job.losses.size()));
   std::erase_if(job.validation, [&](const ValidationView& each) { return each.step > status.step; });
   job.validation_saved = std::min(job.validation_saved, status.step);
-  return AddLosses{job.name(), job.steps_saved, {}};
+  return {AddLosses{job.name(), job.steps_saved, {}}, DropValidation{job.name(), status.step}};
 }
 
 // They would be shown against the new file, whose ranks are others.
@@ -114,7 +114,7 @@ void on_resume(Turn& turn, const Resume& event) {
   std::vector<Write> writes;
   if (event.spec) {
     writes.push_back(redefined(*job, event.spec));
-    writes.push_back(without_steps_beyond_checkpoint(*job));
+    append(writes, without_steps_beyond_checkpoint(*job));
     append(writes, without_traces(*job));
   }
   job->status.restarts = 0;  // somebody has looked at it

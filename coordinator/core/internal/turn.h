@@ -113,6 +113,9 @@ void enqueue(Turn& turn, const Job& job);
 
 // checkpoints.cc
 std::string checkpoints_directory(const Options& options, const Job& job);  // "": none
+// AlreadyExists, with the other job's name: a live job other than `job` keeps its checkpoints there. `directory` is as
+// JobDefinition::checkpoints has it.
+Status is_free_for_checkpoints(const State& state, const std::string& directory, const std::string& job);
 void checkpoint_written(Turn& turn, Job& job, const CheckpointWritten& report);
 // Of those that all ranks have told of.
 void commit_checkpoints(Turn& turn, Job& job);

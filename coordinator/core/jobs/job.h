@@ -98,6 +98,7 @@ struct Job {
 
   std::optional<Attempt> attempt{};  // while its ranks may run
   std::optional<Ending> ending{};
+  int64_t last_order = 0;               // of the last attempt; stays when it has ended
   std::vector<RankPlacement> placed{};  // of the last attempt, by rank; stays when it has ended
   int executors_left = 0;               // ranks of the last attempt whose executor may be alive
 

@@ -17,6 +17,22 @@ Options small_options() {
   return options;
 }
 
+TEST(Submit, directory_of_another_live_job_is_refused_by_name) {
+  World world;
+  const auto submit = [&](const std::string& directory) {
+    const std::string section = fmt::format("checkpoint: {{every: 2, directory: {}}}\n", directory);
+    const auto commands = world.tell(Submit{93, "ann", "", job_spec({.extra = section})});
+    return of<AnswerSubmit>(commands).at(0).outcome.status();
+  };
+  ASSERT_TRUE(submit("/kept").ok());
+  EXPECT_EQ(submit("/x/..//kept/").code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(message(submit("/kept")), HasSubstr("found /kept of job tiny, which has not ended"));
+  EXPECT_EQ(world.state.jobs.size(), 1u);
+  EXPECT_TRUE(submit("/kept-too").ok());
+  world.tell(Cancel{1, "tiny", "bob"});
+  EXPECT_TRUE(submit("/kept").ok());
+}
+
 TEST(Submission, is_answered_and_seen_only_when_it_is_durable) {
   // An acknowledged job must survive the coordinator's death.
   World world;

@@ -138,6 +138,27 @@ TEST(Pausing, traces_of_the_file_before_go_when_it_is_resumed_with_more_ranks) {
   EXPECT_EQ(view_trace(world.state, name, 2)->ranks.size(), 4u);
 }
 
+TEST(Pausing, nothing_of_the_steps_that_another_cut_does_again_stays) {
+  World world;
+  const std::string name = world.run(kKept);
+  StepReport report = world.step_report(name, 1, 0);
+  report.validation_loss = 3.5;
+  world.say(world.place_of(name, 1).worker, report);
+  world.report(name, 0, 0);
+  ASSERT_EQ(world.archive.jobs()[0].validation.size(), 1u);
+  ASSERT_EQ(*pause(world, name), Draining);
+  world.say(world.place_of(name, 1).worker, RankFailed{world.key(name, 1), RankIndex(1), 1, "ended", -1, 9});
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  ASSERT_EQ(world.state_of(name), Paused);
+  JobShape alone = kKept;
+  alone.pipeline = 1;
+  alone.schedule = "gpipe";
+  EXPECT_EQ(*resume(world, name, job_spec(alone)), Queued);
+  EXPECT_EQ(world.job(name).status.step, 0);
+  EXPECT_EQ(world.archive.jobs()[0].status.loss, std::nullopt);
+  EXPECT_TRUE(world.archive.jobs()[0].validation.empty());
+}
+
 TEST(Pausing, file_of_another_training_is_refused_with_the_difference) {
   World world;
   const std::string name = paused_job(world);
@@ -185,6 +206,32 @@ TEST(Pausing, rank_that_is_lost_while_it_drains_pauses_it) {
   world.say(place.worker, RankFailed{world.key(name, 1), RankIndex(1), 3, "ended", -1, 9});
   EXPECT_EQ(world.state_of(name), Paused);
   EXPECT_THAT(world.reason_of(name), HasSubstr("rank 1 on worker-1 failed"));
+}
+
+TEST(Pausing, checkpoint_that_lands_after_its_attempt_is_what_another_cut_goes_on_from) {
+  World world;
+  const std::string name = world.run(kKept);
+  run_steps(world, name, 0, 4);
+  keep(world, name, 2);
+  ASSERT_EQ(*pause(world, name), Draining);
+  const int64_t order = world.job(name).attempt->order;
+  const RankPlacement place = world.place_of(name, 1);
+  world.say(place.worker, RankFailed{world.key(name, 1), RankIndex(1), 4, "ended", -1, 9});
+  ASSERT_EQ(world.state_of(name), Paused);
+  const CheckpointCommitted late{name, order, 4, ok_status(), std::string(32, 'e')};
+  CheckpointCommitted of_another = late;
+  of_another.order = order - 1;
+  world.tell(of_another);
+  EXPECT_EQ(world.job(name).status.durable_step, 2);
+  world.tell(late);
+  EXPECT_EQ(world.archive.jobs()[0].status.durable_step, 4);
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  JobShape alone = kKept;
+  alone.pipeline = 1;
+  alone.schedule = "gpipe";
+  EXPECT_EQ(*resume(world, name, job_spec(alone)), Queued);
+  EXPECT_EQ(world.job(name).status.step, 4);
+  EXPECT_EQ(world.job(name).losses.size(), 4u);
 }
 
 TEST(Pausing, job_that_drains_or_is_paused_can_be_cancelled) {

@@ -270,6 +270,33 @@ TEST(Recovery, time_that_the_planner_takes_is_not_the_ranks) {
   EXPECT_THAT(world.reason_of(name), HasSubstr("not ready after 300 s"));
 }
 
+TEST(Recovery, disk_that_is_full_for_a_while_costs_an_attempt_and_not_the_job) {
+  World world(with_state());
+  world.plans_at_once = false;
+  world.open(registration("worker-0", 1, 2));
+  const std::string name = world.submit(kKept);
+  const auto order = [&] { return world.job(name).attempt->order; };
+  world.tell(AttemptPlanned{name, order(), unavailable("the marker cannot be made"), nullptr});
+  ASSERT_EQ(world.state_of(name), Recovering);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("the marker cannot be made"));
+  world.plans_at_once = true;
+  world.tick();
+  world.tick();
+  world.all_ready(name);
+  run_steps(world, name, 0, 9);
+  for (const int64_t step : {2, 4, 6, 8}) keep(world, name, step);
+  for (int rank = 0; rank < 2; ++rank) world.finish(name, rank);
+  const Attempt attempt = *world.job(name).attempt;
+  world.tell(WeightsCommitted{name, attempt.order, attempt.weights, resource_exhausted("no space is left")});
+  EXPECT_EQ(world.state_of(name), Recovering);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("the final weights cannot be kept: no space is left"));
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  world.tick();
+  world.tick();
+  world.tell(AttemptPlanned{name, order(), already_exists("somebody else's"), nullptr});
+  EXPECT_EQ(world.state_of(name), Failed);
+}
+
 TEST(Recovery, job_can_be_cancelled_while_it_recovers) {
   World world(with_state());
   const std::string name = world.run(kKept);

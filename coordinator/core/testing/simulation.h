@@ -181,7 +181,8 @@ class Simulation {
     const Job& job = state_.jobs.at(name);
     std::shared_ptr<const plan::JobSpec> other;
     const auto steps = static_cast<int>(job.definition.steps);
-    for (int kind = 0; job.spec && one_in(2) && kind < 4 && !other; ++kind) {
+    const bool is_cut = job.spec && one_in(2);
+    for (int kind = 0; is_cut && kind < 4 && !other; ++kind) {
       if (spec_of(job.spec->ranks(), steps, kind)->yaml == job.spec->yaml)
         other = spec_of(1 + below(3), steps, kind);
     }

@@ -182,6 +182,11 @@ struct Writer {
     return trim.bind(write.job).bind(static_cast<int64_t>(kValidationsKept)).run();
   }
 
+  Status operator()(const DropValidation& write) {
+    Statement drop = database.prepare("DELETE FROM validation WHERE job=? AND step>?");
+    return drop.bind(write.job).bind(write.beyond).run();
+  }
+
   Status operator()(const PutStages& write) {
     PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
     if (!known) return ok_status();
