@@ -18,7 +18,7 @@ struct Options {
   int leases_missed = 3;
   Duration lost_worker_kept = 600s;  // then it leaves `get workers`
 
-  // The longest that an attempt may prepare before the job fails.
+  // The longest that the ranks of a planned attempt may prepare before it fails.
   Duration preparing_limit = 300s;
   // A rank that reports its own failure may only feel another one's death: the better-founded report (a
   // signal, a lost worker) gets this long to arrive before the job fails with the first.
