@@ -40,6 +40,10 @@ void* counted(size_t bytes, size_t alignment, const void* caller) {
 [[gnu::noinline]] void* operator new(size_t bytes) {
   return counted(bytes, 0, __builtin_return_address(0));
 }
+// As std::stable_sort asks; its memory goes back through the plain delete.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return counted(bytes, 0, __builtin_return_address(0));
+}
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<size_t>(alignment), __builtin_return_address(0));
 }
