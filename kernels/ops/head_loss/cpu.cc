@@ -4,6 +4,7 @@
 #include "base/ieee_math.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
+#include "kernels/ops/cpu/exponentials.h"
 #include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/partition.h"
 #include "kernels/ops/head_loss/contract.h"
@@ -28,31 +29,18 @@ int64_t chunk_tokens(int64_t vocabulary, DataType type) {
   return std::max<int64_t>(fitting / piece, 1) * piece;
 }
 
-// Exponentials of a row of logits, less the largest one, in place.
+// Of the exponentials of a row of logits, less the largest one.
 struct Softmax {
   float sum;
   double log_sum_exp;
 };
-PENSTOCK_INLINE inline Softmax exponentials(float* logits, int64_t vocabulary) {
-  Lanes most = broadcast(-INFINITY);
-  for_each_lanes(vocabulary, [&](const auto& lanes, int64_t v)
-                                 PENSTOCK_INLINE { most = larger(lanes.load(logits + v, -INFINITY), most); });
-  const float offset = largest(most);
-  Lanes sums{};
-  for_each_lanes(vocabulary, [&](const auto& lanes, int64_t v) PENSTOCK_INLINE {
-    const Lanes value = exp(lanes.load(logits + v, -INFINITY) - offset);
-    sums += value;
-    lanes.store(logits + v, value);
-  });
-  const float total = sum(sums);
-  return {total, static_cast<double>(offset) + natural_log(static_cast<double>(total))};
-}
 
 // The loss of a token; `exponentials` become those of its logits.
 PENSTOCK_INLINE inline double token_loss(float* logits, int64_t vocabulary, int32_t target,
                                          Softmax& softmax) {
   const float of_target = target == kNoTarget ? 0 : logits[target];
-  softmax = exponentials(logits, vocabulary);
+  const Exponentials row = exponentials(logits, vocabulary);
+  softmax = {row.sum, static_cast<double>(row.largest) + natural_log(static_cast<double>(row.sum))};
   return target == kNoTarget ? 0 : softmax.log_sum_exp - static_cast<double>(of_target);
 }
 

@@ -3,6 +3,7 @@
 #include "base/ieee_math.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
+#include "kernels/ops/cpu/exponentials.h"
 #include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/partition.h"
 #include "kernels/ops/linear/contract.h"
@@ -24,20 +25,10 @@ void convert(const From* from, int64_t count, To* to) {
 
 // Logits to probabilities, in place; returns their log-sum-exp.
 PENSTOCK_INLINE inline float softmax(float* row, int64_t experts) {
-  Lanes most = broadcast(-INFINITY);
+  const Exponentials row_sum = exponentials(row, experts);
   for_each_lanes(experts, [&](const auto& lanes, int64_t e)
-                              PENSTOCK_INLINE { most = larger(lanes.load(row + e, -INFINITY), most); });
-  const float offset = largest(most);
-  Lanes sums{};
-  for_each_lanes(experts, [&](const auto& lanes, int64_t e) PENSTOCK_INLINE {
-    const Lanes value = exp(lanes.load(row + e, -INFINITY) - offset);
-    sums += value;
-    lanes.store(row + e, value);
-  });
-  const float total = sum(sums);
-  for_each_lanes(experts, [&](const auto& lanes, int64_t e)
-                              PENSTOCK_INLINE { lanes.store(row + e, lanes.load(row + e) / total); });
-  return offset + static_cast<float>(natural_log(static_cast<double>(total)));
+                              PENSTOCK_INLINE { lanes.store(row + e, lanes.load(row + e) / row_sum.sum); });
+  return row_sum.largest + static_cast<float>(natural_log(static_cast<double>(row_sum.sum)));
 }
 
 // Whatever the probabilities are, even no numbers, the choices are different experts.
