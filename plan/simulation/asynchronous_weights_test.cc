@@ -6,32 +6,16 @@
 
 #include "plan/schedule/families.h"
 #include "plan/schedule/lowered.h"
+#include "plan/schedule/testing/expected_async.h"
 
 namespace penstock::plan {
 namespace {
 
-struct Trained {
-  const char* schedule;
-  int ranks;
-  int microbatches;
-  int updates;
-  std::vector<double> weights;
-};
-
-const Trained kTrained[] = {
-#include "plan/schedule/expected_async_weights.inc"
-};
-
-struct Sample {
-  double input;
-  double target;
-};
-
-constexpr Sample kSamples[] = {
-#include "plan/schedule/expected_async_inputs.inc"
-};
-
-constexpr double kLearningRate = 0.05;
+using plan::testing::kLearningRate;
+using plan::testing::kSamples;
+using plan::testing::kTrained;
+using plan::testing::Sample;
+using plan::testing::Trained;
 
 // Stage s multiplies by its weight. One stage a rank, whole backwards.
 class ScalarChain {

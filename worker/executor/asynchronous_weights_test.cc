@@ -7,34 +7,18 @@
 #include <vector>
 
 #include "plan/schedule/families.h"
+#include "plan/schedule/testing/expected_async.h"
 #include "plan/schedule/weight_versions.h"
 #include "worker/executor/testing/scalar_pipeline.h"
 
 namespace penstock::worker {
 namespace {
 
-struct Trained {
-  const char* schedule;
-  int ranks;
-  int microbatches;
-  int updates;
-  std::vector<double> weights;
-};
-
-const Trained kTrained[] = {
-#include "plan/schedule/expected_async_weights.inc"
-};
-
-struct Sample {
-  double input;
-  double target;
-};
-
-constexpr Sample kSamples[] = {
-#include "plan/schedule/expected_async_inputs.inc"
-};
-
-constexpr double kLearningRate = 0.05;
+using plan::testing::kLearningRate;
+using plan::testing::kSamples;
+using plan::testing::kTrained;
+using plan::testing::Sample;
+using plan::testing::Trained;
 
 double initial_weight(int stage) {
   return 1.0 + stage / 20.0;
