@@ -38,10 +38,12 @@ penstock_room(worker/transport USES base)
 penstock_room(worker/transport/gloo USES base worker/transport LIBRARIES gloo)
 # kernels/device: what the host has left, before shared memory is taken.
 penstock_room(worker/transport/shared_memory USES base kernels/device worker/transport)
+# What ranks of a group do together over messages: rows to the ranks of their experts, sums in the order of ranks.
+penstock_room(worker/collectives USES base kernels/device kernels/tensor kernels/ops worker/transport)
 penstock_room(worker/buffers USES base kernels/device)
 penstock_room(worker/data USES base base/token_files plan/spec LIBRARIES penstock_xxhash)
-penstock_room(worker/model USES base plan/spec plan/schedule kernels/device kernels/tensor kernels/ops worker/data LIBRARIES penstock_xxhash
-  TEST_USES plan/cost plan/schedule)
+penstock_room(worker/model USES base plan/spec plan/schedule kernels/device kernels/tensor kernels/ops worker/transport worker/collectives
+  worker/buffers worker/data LIBRARIES penstock_xxhash TEST_USES plan/cost plan/schedule)
 penstock_room(worker/optimizer USES base plan/spec kernels/device kernels/tensor kernels/ops worker/model)
 penstock_room(worker/checkpoint USES base base/checkpoint base/safetensors plan/spec proto/codec kernels/device
   kernels/tensor worker/model TEST_USES kernels/ops worker/data)
@@ -50,7 +52,7 @@ penstock_room(worker/telemetry USES base plan/spec plan/schedule proto/codec)
 penstock_room(worker/emulation USES base plan/spec plan/schedule worker/transport worker/model)
 penstock_room(worker/executor USES base plan/spec plan/schedule plan/verification plan/cost proto/codec
   kernels/device kernels/tensor kernels/ops
-  worker/transport worker/transport/gloo worker/transport/shared_memory worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
+  worker/transport worker/transport/gloo worker/transport/shared_memory worker/collectives worker/buffers worker/data worker/model worker/optimizer worker/checkpoint
   worker/telemetry worker/emulation TEST_USES plan/simulation base/checkpoint base/safetensors)
 penstock_room(worker/agent USES base base/metrics proto proto/codec
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection)

@@ -27,7 +27,7 @@ struct Found {
 StatusOr<Found> read_layout(const std::string& given) {
   if (given.ends_with(".yaml") || given.ends_with(".yml")) {
     PENSTOCK_ASSIGN_OR_RETURN(const JobFile job, read_job_file(given));
-    return Found{plan::layout_from_split(job.spec.parallel.split), job.spec.ranks()};
+    return Found{plan::layout_from_split(job.spec.parallel.split), job.spec.parallel.pipeline};
   }
   std::string text = given;
   if (given.ends_with(".json")) {

@@ -66,7 +66,7 @@ StatusOr<PlanningRequest> request_of(const PlanOptions& options, const plan::Job
   request.forward_ns = std::move(costs.forward_ns);
   request.split_backward_bytes = std::move(costs.split_backward_bytes);
   request.rank_speed = std::move(costs.rank_speed);
-  request.ranks = job.ranks();
+  request.ranks = job.parallel.pipeline;
   request.microbatches = static_cast<int>(job.microbatches());
   request.asked = asked_schedule(job);
   request.among = choices_of(options, request.asked);
@@ -155,7 +155,7 @@ std::string on_one_line(std::string lists) {
 std::string job_fragment(const plan::JobSpec& job, const PlannedStep& step) {
   const plan::Split split = plan::split_of(job.model, step.partition.boundaries);
   std::string text = fmt::format(
-      "parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {},\n           split: {}}}\n", job.ranks(),
+      "parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {},\n           split: {}}}\n", job.parallel.pipeline,
       step.choice.stages_per_rank, step.choice.schedule, on_one_line(plan::split_to_json(split)));
   if (step.partition.recomputed.empty()) return text;
   std::vector<std::string> layers;

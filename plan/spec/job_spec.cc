@@ -38,8 +38,8 @@ class JobReader {
     read_data(file.section("data", Need::Required), spec_.model, spec_.data, problems_);
     read_train(file.section("train", Need::Required), spec_.train, problems_);
     check_no_decay(root);
-    check_batch(root);
     read_parallel(file.section("parallel"), spec_.model, spec_.parallel, problems_);
+    check_batch(root);
     check_size(root);
     read_device(file.section("device"), spec_, problems_);
     read_memory_budget(file);
@@ -48,8 +48,8 @@ class JobReader {
     read_validation(file.section("validation"), spec_, spec_.validation, problems_);
     read_trace(file.section("trace"));
     leave_out_validation();
-    file.only("recompute", "none", Names{"full"});
-    file.only_false("two_batch_overlap");
+    read_recompute(file);
+    read_two_batch_overlap(file);
     file.only("rebalance", "off", Names{"propose", "apply"});
     file.finish();
   }
@@ -109,6 +109,12 @@ class JobReader {
       problems_.expected(line_in(root, "train", "microbatch_size"), "train.microbatch_size",
                          fmt::format("at most global_batch_size ({})", train.global_batch_size),
                          fmt::format("{}", train.microbatch_size));
+    } else if (train.microbatch_size * spec_.parallel.pipelines() > train.global_batch_size) {
+      problems_.expected(
+          line, "train.global_batch_size",
+          fmt::format("at least a microbatch of {} for each of parallel.expert x data = {} pipelines",
+                      train.microbatch_size, spec_.parallel.pipelines()),
+          fmt::format("{}", train.global_batch_size));
     } else if (spec_.microbatches() > limits::kMicrobatches) {
       problems_.expected(
           line, "train.global_batch_size",
@@ -168,6 +174,32 @@ class JobReader {
                        fmt::format("at most {} forwards a rank and {} a step (stages x microbatches)",
                                    kMostMicrobatchesOfARank, kMostMicrobatchesOfAJob),
                        fmt::format("{} and {}", of_a_rank, of_the_job));
+  }
+
+  // none, full, or a list of blocks.
+  void read_recompute(Section& file) {
+    const YamlNode::Entry* entry = file.entry("recompute");
+    if (entry == nullptr || spec_.model.num_hidden_layers == 0) return;
+    if (entry->value.is(YamlNode::Kind::Scalar) && entry->value.text == "none") return;
+    if (entry->value.is(YamlNode::Kind::Scalar) && entry->value.text == "full") {
+      for (int64_t layer = 0; layer < spec_.model.num_hidden_layers; ++layer)
+        spec_.recompute.push_back(layer);
+      return;
+    }
+    read_layers(file, "recompute", "none, full, or ", spec_.model, spec_.recompute, problems_);
+  }
+
+  void read_two_batch_overlap(Section& file) {
+    if (!file.flag("two_batch_overlap", spec_.two_batch_overlap) || !spec_.two_batch_overlap) return;
+    const int line = file.line_of("two_batch_overlap");
+    const int64_t sequences = spec_.train.microbatch_size;
+    if (spec_.model.moe.num_experts == 0) {
+      problems_.expected(line, "two_batch_overlap", "false for a model without experts, which sends no rows",
+                         "true");
+    } else if (sequences != 0 && sequences % 2 != 0) {
+      problems_.expected(line, "two_batch_overlap", "an even train.microbatch_size, to be halved",
+                         fmt::format("{}", sequences));
+    }
   }
 
   void read_memory_budget(Section& file) {
@@ -261,6 +293,19 @@ int64_t JobSpec::expert_capacity() const {
 int64_t JobSpec::expert_rows() const {
   const int64_t all = tokens_per_microbatch() * model.moe.num_experts_per_tok;
   return expert_capacity() == 0 ? all : std::min(all, expert_capacity() * model.moe.num_experts);
+}
+
+// A token's choices are different experts, so that it sends a rank no more rows than that has experts.
+int64_t JobSpec::local_expert_rows() const {
+  if (model.moe.num_experts == 0) return 0;
+  const int64_t choices = std::min(model.moe.num_experts_per_tok, local_experts());
+  const int64_t all = tokens_per_microbatch() * choices;
+  const int64_t of_a_rank = expert_capacity() == 0 ? all : std::min(all, expert_capacity() * local_experts());
+  return of_a_rank * parallel.expert;
+}
+
+bool JobSpec::recomputes(LayerIndex layer) const {
+  return std::binary_search(recompute.begin(), recompute.end(), layer.value);
 }
 
 std::string place_of(const JobSpec& spec, const std::string& field) {

@@ -8,7 +8,7 @@
 //   vocab_size 2^22, hidden_size 2^17, head_dim 2^13, intermediate_size and moe_intermediate_size 2^19,
 //   num_hidden_layers 4,096, num_attention_heads 4,096, num_experts 1,024 and 24,576 over all layers,
 //   num_experts_per_tok 64, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7,
-//   pipeline 4,096, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
+//   pipeline 4,096, ranks 16,384, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
 //   microbatches per step 65,536, stages_per_rank x microbatches 2^17, stages x microbatches 2^23, parameters
 //   2^42, activations of one step (all microbatches held) 2^60 bytes.
 #pragma once
@@ -36,6 +36,8 @@ struct MoeSpec {
   double router_aux_loss_coef = 0.01;  // balance, of each sequence
   double router_z_loss_coef = 0;
   double capacity_factor = 0;  // rows of an expert over its even share of a microbatch; 0: dropless
+  // Experts that every token goes through, beside its choices: one network of so many times moe_intermediate_size.
+  int64_t num_shared_experts = 0;
 };
 
 struct ModelSpec {
@@ -139,9 +141,14 @@ struct ScheduleOptions {
 // for one host.
 enum class P2pMode : uint8_t { TwoSided, OneSided };
 
+// P x M_E x D_E ranks; rank_place.h says where each stands.
 struct ParallelSpec {
   int pipeline = 1;         // P
+  int expert = 1;           // M_E: ranks of a stage among which the experts of its blocks are shared out
+  int data = 1;             // D_E: how often each expert is there
   int stages_per_rank = 1;  // V
+  // Moments of the optimizer stand on one rank each of those that hold the parameter (ZeRO-1); the bits are the same.
+  bool shard_optimizer = false;
   std::string schedule = "1f1b";
   std::string optimizer_step = "barrier";  // or post-validated: plan/schedule/post_validation.h
   ScheduleOptions schedule_options;
@@ -153,13 +160,16 @@ struct ParallelSpec {
   std::vector<std::vector<Action>> program;
   P2pMode p2p = P2pMode::TwoSided;
   Split split;  // resolved: `auto`, `layers:` and baselines become this
+
+  // Pipelines side by side, each with microbatches of its own: the dense data-parallel degree.
+  int pipelines() const { return expert * data; }
 };
 
 // How long an emulated device takes, in whole nanoseconds of its time: device.costs x device.time_factor.
 struct EmulatedCosts {
   struct Stage {
     int64_t forward_ns = 0;
-    int64_t backward_ns = 0;  // fused; where it is not said: input and weight gradient together
+    int64_t backward_ns = 0;         // fused; where it is not said: input and weight gradient together
     int64_t input_gradient_ns = 0;   // 0 where it is not said, and no action of the schedule is one
     int64_t weight_gradient_ns = 0;  // the same
   };
@@ -205,7 +215,11 @@ struct JobSpec {
   DeviceSpec device;
   ValidationSpec validation;
   TraceSpec trace;
-  int64_t memory_budget_bytes = 0;  // 0: none
+  std::vector<int64_t>
+      recompute;  // blocks, ascending, that keep their input alone and run again before their backward
+  // The halves of a microbatch take turns in a block's experts: one travels while the other is computed.
+  bool two_batch_overlap = false;
+  int64_t memory_budget_bytes = 0;  // of a rank; 0: none
   CheckpointSpec checkpoint;
   RestartSpec restart;
 
@@ -214,12 +228,13 @@ struct JobSpec {
   std::map<std::string, int> lines;  // line of each key that was read: "parallel.schedule" -> 14
 
   int stages() const { return parallel.pipeline * parallel.stages_per_rank; }
-  int ranks() const { return parallel.pipeline; }
+  int ranks() const { return parallel.pipeline * parallel.pipelines(); }
   // Ranks step without waiting for each other, and compute with older weights.
   bool is_asynchronous() const { return parallel.flush_every > 0; }
-  // The last microbatch of a step is filled up with sequences that count for nothing.
+  // Of each pipeline in a step. What is missing from the last ones is filled up with sequences that count for nothing.
   int64_t microbatches() const {
-    return (train.global_batch_size + train.microbatch_size - 1) / train.microbatch_size;
+    const int64_t sequences = train.microbatch_size * parallel.pipelines();
+    return (train.global_batch_size + sequences - 1) / sequences;
   }
   int64_t tokens_per_microbatch() const { return train.microbatch_size * data.sequence_length; }
   // Of a tensor that passes between two stages.
@@ -231,6 +246,11 @@ struct JobSpec {
   int64_t expert_capacity() const;
   // Rows that the experts of one block take of a microbatch at most, all together.
   int64_t expert_rows() const;
+  // Experts of a block on one rank, and the rows that may come to them: of one microbatch of each rank that shares out
+  // the block's experts.
+  int64_t local_experts() const { return model.moe.num_experts / parallel.expert; }
+  int64_t local_expert_rows() const;
+  bool recomputes(LayerIndex layer) const;
 };
 
 // InvalidArgument: one line per problem, up to ten, by their place in the file, each

@@ -379,26 +379,29 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NotBuiltYet, RefusedJobSpec,
     ::testing::Values(
-        Refusal{
-            "tie_word_embeddings: false",
-            "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, num_shared_experts: 1}",
-            "line 12: model.moe.num_shared_experts: not built yet; expected 0, found 1"},
         Refusal{"dtype: float32", "dtype: mxfp8",
                 "line 22: train.dtype: not built yet; expected one of float32, bfloat16, found mxfp8"},
-        Refusal{"expert: 1", "expert: 2", "line 31: parallel.expert: not built yet; expected 1, found 2"},
-        Refusal{"  data: 1", "  data: 4", "line 32: parallel.data: not built yet; expected 1, found 4"},
+        Refusal{
+            "expert: 1", "expert: 2",
+            "line 31: parallel.expert: expected 1 for a model without experts; parallel.data puts pipelines side "
+            "by side, found 2"},
+        Refusal{
+            "  data: 1", "  data: 4096",
+            "line 23: train.global_batch_size: expected at least a microbatch of 4 for each of parallel.expert x "
+            "data = 4096 pipelines, found 32"},
         Refusal{"mode: two-sided", "min_ctas: 1",
                 "line 33: parallel.p2p.min_ctas: not built yet; expected no such key, found 1"},
         Refusal{
             "optimizer_step: barrier", "optimizer_step: overlapped",
             "line 34: parallel.optimizer_step: not built yet; expected one of barrier, post-validated, found "
             "overlapped"},
-        Refusal{"recompute: none", "recompute: full",
-                "line 35: recompute: not built yet; expected none, found full"},
-        Refusal{"recompute: none", "recompute: [1, 2]",
-                "line 35: recompute: not built yet; expected none, found a list of 2"},
-        Refusal{"two_batch_overlap: false", "two_batch_overlap: true",
-                "line 36: two_batch_overlap: not built yet; expected false, found true"},
+        Refusal{"recompute: none", "recompute: some",
+                "line 35: recompute: expected none, full, or a list of 1 to 8 blocks, found some"},
+        Refusal{"recompute: none", "recompute: [2, 1]", "line 35: recompute: expected 3 to 7, found 1"},
+        Refusal{
+            "two_batch_overlap: false", "two_batch_overlap: true",
+            "line 36: two_batch_overlap: expected false for a model without experts, which sends no rows, found "
+            "true"},
         Refusal{"kind: cpu", "kind: cuda",
                 "line 37: device.kind: not built yet; expected one of cpu, emulated, found cuda"},
         Refusal{"threads: 1", "costs: table.json",

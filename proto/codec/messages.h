@@ -45,6 +45,17 @@ struct MemoryKind {
   int64_t bytes_peak = 0;
 };
 
+// Slots for rows of one block's experts that its backward still needs, by what they hold.
+struct PayloadSlots {
+  StageIndex stage;
+  LayerIndex layer;
+  std::string kind;  // "inputs" | "output_gradients"
+  int slots = 0;
+  int held = 0;                     // at the end of the step
+  int held_peak = 0;                // since the first step
+  double oldest_lease_seconds = 0;  // the longest that any lease of the step was held
+};
+
 struct StepReport {
   AttemptKey attempt;
   RankIndex rank;
@@ -58,6 +69,7 @@ struct StepReport {
   std::vector<StageTimes> stages;
   std::vector<MemoryKind> memory;
   double gradient_norm = 0;
+  std::vector<PayloadSlots> payloads{};
 };
 
 // One work of a traced step; times since the trace began.
@@ -155,7 +167,7 @@ struct WeightsPlace {
 
 struct Assignment {
   AttemptKey attempt;
-  RankIndex rank;
+  RankIndex rank;  // in the job; program.rank is the one in its pipeline (plan/spec/rank_place.h)
   int device = 0;
   std::string spec_yaml;
   plan::Split split;

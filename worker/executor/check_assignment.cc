@@ -33,7 +33,7 @@ Status check_split(const plan::Split& expected, const plan::Split& found) {
 Status check_program(const char* what, const plan::JobSpec& job, const Assignment& assignment,
                      const plan::RankProgram& program, int64_t microbatches) {
   const auto of_program = [&](const char* count) { return fmt::format("{} of the {}", count, what); };
-  PENSTOCK_RETURN_IF_ERROR(expect_equal(of_program("ranks").c_str(), job.ranks(), program.ranks));
+  PENSTOCK_RETURN_IF_ERROR(expect_equal(of_program("ranks").c_str(), job.parallel.pipeline, program.ranks));
   PENSTOCK_RETURN_IF_ERROR(expect_equal(of_program("stages").c_str(), job.stages(), program.stages));
   PENSTOCK_RETURN_IF_ERROR(
       expect_equal(of_program("microbatches").c_str(), microbatches, program.microbatches));

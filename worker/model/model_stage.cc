@@ -182,12 +182,17 @@ Status ModelStage::prepare(const StageCall& call, Pass pass) const {
   const kernels::TensorView starts = environment_.workspace.document_starts;
   if (starts.empty() || environment_.tokens == nullptr || call.warm_up) return ok_status();
   const std::span<int32_t> values(starts.i32(), static_cast<size_t>(starts.elements()));
-  return environment_.tokens->microbatch(call.step, call.microbatch, {}, {}, values);
+  return environment_.tokens->microbatch(call.step, microbatch_of_step(call), {}, {}, values);
+}
+
+MicrobatchIndex ModelStage::microbatch_of_step(const StageCall& call) const {
+  return plan::microbatch_of_step(environment_.job.parallel, environment_.place.pipeline, call.microbatch);
 }
 
 ItemCall ModelStage::item_call(const StageCall& call) const {
   return {.step = call.step,
           .microbatch = call.microbatch,
+          .microbatch_of_step = microbatch_of_step(call),
           .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
           .operators = environment_.operators,
           .workspace = environment_.workspace,

@@ -19,6 +19,8 @@
 #include "kernels/ops/operators.h"
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
+#include "plan/spec/rank_place.h"
+#include "worker/collectives/group_member.h"
 #include "worker/data/token_source.h"
 #include "worker/model/parameters.h"
 #include "worker/model/stage.h"
@@ -40,6 +42,9 @@ struct StageEnvironment {
   TokenSource* tokens = nullptr;       // needed where ModelStage::reads_tokens
   bool evaluation = false;             // forwards only, which form no gradient
   WeightVersions* versions = nullptr;  // told which weights a call reads; null: there is one version
+  plan::RankPlace place{};             // in the job
+  // Among which the experts of its blocks are shared out; null: all are here. Connected before the first step.
+  const GroupMember* expert_group = nullptr;
 };
 
 class ModelStage final : public Stage {
@@ -77,6 +82,7 @@ class ModelStage final : public Stage {
   Status check_slot(const StageCall& call) const;
   Status check_boundary(kernels::TensorView tensor, bool expected, const char* what) const;
   ItemCall item_call(const StageCall& call) const;
+  MicrobatchIndex microbatch_of_step(const StageCall& call) const;
   Status prepare(const StageCall& call, Pass pass) const;
   kernels::TensorView keep_output_gradient(const ItemCall& call, kernels::TensorView gradient) const;
 

@@ -34,27 +34,6 @@ void check_heads(const Section& section, const ModelSpec& model, Problems& probl
 
 constexpr int64_t kMostExpertsOfAModel = 24'576;  // 3 parameters each: as many as a job's messages carry
 
-// Blocks with experts, "layers: [1, 3, 5]".
-void read_expert_layers(Section& section, const ModelSpec& model, std::vector<int64_t>& layers,
-                        Problems& problems) {
-  const YamlNode::Entry* entry = section.entry("layers");
-  if (entry == nullptr || model.num_hidden_layers == 0) return;
-  const bool list = entry->value.is(YamlNode::Kind::List) && !entry->value.items.empty() &&
-                    static_cast<int64_t>(entry->value.items.size()) <= model.num_hidden_layers;
-  if (!list) {
-    return problems.expected(entry->line, section.field("layers"),
-                             fmt::format("a list of 1 to {} blocks", model.num_hidden_layers),
-                             entry->value.shown());
-  }
-  layers.clear();
-  for (const YamlNode& node : entry->value.items) {
-    const IntegerRange range{layers.empty() ? 0 : layers.back() + 1, model.num_hidden_layers - 1};
-    int64_t layer = 0;
-    if (!read_integer(node, section.field("layers"), range, layer, problems)) return;
-    layers.push_back(layer);
-  }
-}
-
 void read_capacity(Section& section, double& capacity_factor, Problems& problems) {
   const YamlNode::Entry* entry = section.entry("capacity_factor");
   if (entry == nullptr) return;
@@ -75,11 +54,11 @@ void read_moe(Section section, ModelSpec& model, Problems& problems, Need need) 
   section.integer("num_experts", moe.num_experts, {1, 1024}, need);
   section.integer("num_experts_per_tok", moe.num_experts_per_tok, {1, 64}, need);
   section.integer("moe_intermediate_size", moe.moe_intermediate_size, {1, 1 << 19}, need);
-  section.only("num_shared_experts", 0, {0, 64});
+  section.integer("num_shared_experts", moe.num_shared_experts, {0, 64});
   if (moe.layers.empty()) {
     for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) moe.layers.push_back(layer);
   }
-  read_expert_layers(section, model, moe.layers, problems);
+  read_layers(section, "layers", "", model, moe.layers, problems);
   section.flag("norm_topk_prob", moe.norm_topk_prob);
   section.number("router_aux_loss_coef", moe.router_aux_loss_coef, {.least = 0, .most = 1e3});
   section.number("router_z_loss_coef", moe.router_z_loss_coef, {.least = 0, .most = 1e3});
@@ -193,6 +172,27 @@ void check_experts_agree(const Section& section, const ModelSpec& given, const M
 }
 
 }  // namespace
+
+void read_layers(Section& section, const std::string& key, const std::string& else_expected,
+                 const ModelSpec& model, std::vector<int64_t>& layers, Problems& problems) {
+  const YamlNode::Entry* entry = section.entry(key);
+  if (entry == nullptr || model.num_hidden_layers == 0) return;
+  const bool list = entry->value.is(YamlNode::Kind::List) && !entry->value.items.empty() &&
+                    static_cast<int64_t>(entry->value.items.size()) <= model.num_hidden_layers;
+  if (!list) {
+    return problems.expected(
+        entry->line, section.field(key),
+        fmt::format("{}a list of 1 to {} blocks", else_expected, model.num_hidden_layers),
+        entry->value.shown());
+  }
+  layers.clear();
+  for (const YamlNode& node : entry->value.items) {
+    const IntegerRange range{layers.empty() ? 0 : layers.back() + 1, model.num_hidden_layers - 1};
+    int64_t layer = 0;
+    if (!read_integer(node, section.field(key), range, layer, problems)) return;
+    layers.push_back(layer);
+  }
+}
 
 void read_model(Section section, ModelSpec& model, Problems& problems) {
   if (read_from(section, model, problems)) {

@@ -143,6 +143,30 @@ void read_p2p(Section section, P2pMode& mode) {
   section.finish();
 }
 
+// How many ranks stand side by side in a stage.
+void read_degrees(Section& section, const ModelSpec& model, ParallelSpec& parallel, Problems& problems) {
+  constexpr int64_t kMostRanksOfAJob = 16'384;
+  section.integer("expert", parallel.expert, {1, 1024});
+  section.integer("data", parallel.data, {1, 4096});
+  section.flag("shard_optimizer", parallel.shard_optimizer);
+  const int64_t experts = model.moe.num_experts;
+  if (parallel.expert > 1 && experts % parallel.expert != 0) {
+    problems.expected(section.line_of("expert"), section.field("expert"),
+                      fmt::format("a divisor of model.moe.num_experts ({})", experts),
+                      fmt::format("{}", parallel.expert));
+  } else if (parallel.expert > 1 && experts == 0 && model.num_hidden_layers > 0) {
+    problems.expected(section.line_of("expert"), section.field("expert"),
+                      "1 for a model without experts; parallel.data puts pipelines side by side",
+                      fmt::format("{}", parallel.expert));
+  }
+  const int64_t ranks = int64_t{parallel.pipeline} * parallel.expert * parallel.data;
+  if (ranks > kMostRanksOfAJob) {
+    problems.expected(section.line_of("pipeline"), section.field("pipeline"),
+                      fmt::format("at most {} ranks (pipeline x expert x data)", kMostRanksOfAJob),
+                      fmt::format("{}", ranks));
+  }
+}
+
 }  // namespace
 
 void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parallel, Problems& problems) {
@@ -151,7 +175,7 @@ void read_parallel(Section section, const ModelSpec& model, ParallelSpec& parall
   section.integer("stages_per_rank", parallel.stages_per_rank, {1, limits::kStagesPerRank});
   const bool stages_read = problems.count() == before;
   read_schedule(section, parallel, stages_read, problems);
-  for (const char* key : {"expert", "data"}) section.only(key, 1, {1, 65536});
+  read_degrees(section, model, parallel, problems);
   read_p2p(section.section("p2p"), parallel.p2p);
   section.choice("optimizer_step", parallel.optimizer_step, Names{"barrier", "post-validated"},
                  Names{"overlapped", "local", "deferred"});

@@ -8,6 +8,10 @@
 
 namespace penstock::plan {
 
+// Some of the model's blocks, "layers: [1, 3, 5]", ascending. `else_expected`: what the key may be instead, for the
+// message.
+void read_layers(Section& section, const std::string& key, const std::string& else_expected,
+                 const ModelSpec& model, std::vector<int64_t>& layers, Problems& problems);
 void read_model(Section section, ModelSpec& model, Problems& problems);
 // Uses the model's vocabulary and its longest sequence.
 void read_data(Section section, const ModelSpec& model, DataSpec& data, Problems& problems);

@@ -22,7 +22,7 @@ Status EmbeddingItem::forward(const ItemCall& call, kernels::TensorView output) 
   if (call.warm_up) {
     std::fill(inputs.begin(), inputs.end(), 0);
   } else {
-    PENSTOCK_RETURN_IF_ERROR(source_->microbatch(call.step, call.microbatch, inputs, {}));
+    PENSTOCK_RETURN_IF_ERROR(source_->microbatch(call.step, call.microbatch_of_step, inputs, {}));
   }
   call.operators.embedding(tokens, table_.value, output);
   return ok_status();

@@ -73,7 +73,7 @@ std::span<const kernels::ExpertWeights> Experts::weights() {
 
 // The last microbatch of a step may be filled up with sequences that are not of it.
 kernels::RouterLossShape Experts::counted(const ItemCall& call) const {
-  const int64_t left = global_batch_size_ - call.microbatch.value * microbatch_size_;
+  const int64_t left = global_batch_size_ - call.microbatch_of_step.value * microbatch_size_;
   return {std::clamp<int64_t>(left, 0, microbatch_size_), sequence_length_};
 }
 

@@ -58,7 +58,7 @@ Status HeadItem::read_targets(const ItemCall& call) {
   if (targets_ == 0) {
     PENSTOCK_ASSIGN_OR_RETURN(targets_, source_->target_count(call.step));
   }
-  return source_->microbatch(call.step, call.microbatch, {}, tokens);
+  return source_->microbatch(call.step, call.microbatch_of_step, {}, tokens);
 }
 
 void HeadItem::backward(const ItemCall& call, TensorView, TensorView input_gradient) {

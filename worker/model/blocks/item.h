@@ -22,8 +22,9 @@ namespace penstock::worker {
 // What an item needs to run one action.
 struct ItemCall {
   StepIndex step;
-  MicrobatchIndex microbatch;
-  void* slot = nullptr;  // first byte of the stage's activation slot
+  MicrobatchIndex microbatch;          // of the pipeline
+  MicrobatchIndex microbatch_of_step;  // among those of all pipelines: samples and random streams go by it
+  void* slot = nullptr;                // first byte of the stage's activation slot
   kernels::Operators& operators;
   const Workspace& workspace;
   // Before the first step, on tokens that are all 0, to make what the first use of a shape makes.

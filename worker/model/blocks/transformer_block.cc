@@ -170,7 +170,7 @@ void TransformerBlock::heads_backward(const ItemCall& call, const Heads& heads) 
 uint64_t TransformerBlock::mask_key(const ItemCall& call, Branch branch) const {
   return dropout_key({.seed = seed_,
                       .step = call.step.value,
-                      .microbatch = call.microbatch.value,
+                      .microbatch = call.microbatch_of_step.value,
                       .layer = layer_.value,
                       .branch = branch});
 }
