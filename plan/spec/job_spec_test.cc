@@ -387,7 +387,7 @@ INSTANTIATE_TEST_SUITE_P(
             "by side, found 2"},
         Refusal{
             "  data: 1", "  data: 4096",
-            "line 23: train.global_batch_size: expected at least a microbatch of 4 for each of parallel.expert x "
+            "line 20: train.global_batch_size: expected at least a microbatch of 4 for each of parallel.expert x "
             "data = 4096 pipelines, found 32"},
         Refusal{"mode: two-sided", "min_ctas: 1",
                 "line 33: parallel.p2p.min_ctas: not built yet; expected no such key, found 1"},
@@ -397,7 +397,8 @@ INSTANTIATE_TEST_SUITE_P(
             "overlapped"},
         Refusal{"recompute: none", "recompute: some",
                 "line 35: recompute: expected none, full, or a list of 1 to 8 blocks, found some"},
-        Refusal{"recompute: none", "recompute: [2, 1]", "line 35: recompute: expected 3 to 7, found 1"},
+        Refusal{"recompute: none", "recompute: [2, 1]",
+                "line 35: recompute: expected a whole number from 3 to 7, found 1"},
         Refusal{
             "two_batch_overlap: false", "two_batch_overlap: true",
             "line 36: two_batch_overlap: expected false for a model without experts, which sends no rows, found "
@@ -481,7 +482,7 @@ TEST(ParseJobSpec, all_problems_are_listed_in_the_order_of_the_file) {
   EXPECT_EQ(
       refusal(both),
       "line 6: model.num_attention_heads: expected a divisor of hidden_size (130), or a head_dim, found 4\n"
-      "line 35: recompute: expected none, found all");
+      "line 35: recompute: expected none, full, or a list of 1 to 8 blocks, found all");
 }
 
 TEST(ParseJobSpec, more_than_ten_problems_are_counted) {
