@@ -26,8 +26,8 @@ class ParameterList {
  public:
   explicit ParameterList(const ModelSpec& model) : mixtral_(is_mixtral(model)) {}
 
-  void matrix(const std::string& name, int64_t rows, int64_t columns, Item item) {
-    add({.name = name, .shape = {rows, columns}, .item = item, .packed = true});
+  void matrix(const std::string& name, int64_t rows, int64_t columns, Item item, int64_t expert = -1) {
+    add({.name = name, .shape = {rows, columns}, .item = item, .packed = true, .expert = expert});
   }
   // A matrix that no packed product reads.
   void table(const std::string& name, int64_t rows, int64_t columns, Item item) {
@@ -49,17 +49,17 @@ class ParameterList {
 };
 
 void add_network(const std::string& prefix, int64_t hidden, int64_t intermediate, Item item,
-                 ParameterList& list) {
-  list.matrix(prefix + "gate_proj.weight", intermediate, hidden, item);
-  list.matrix(prefix + "up_proj.weight", intermediate, hidden, item);
-  list.matrix(prefix + "down_proj.weight", hidden, intermediate, item);
+                 ParameterList& list, int64_t expert = -1) {
+  list.matrix(prefix + "gate_proj.weight", intermediate, hidden, item, expert);
+  list.matrix(prefix + "up_proj.weight", intermediate, hidden, item, expert);
+  list.matrix(prefix + "down_proj.weight", hidden, intermediate, item, expert);
 }
 
 void add_experts(const ModelSpec& model, const std::string& prefix, Item item, ParameterList& list) {
   list.table(prefix + "gate.weight", model.moe.num_experts, model.hidden_size, item);
   for (int64_t expert = 0; expert < model.moe.num_experts; ++expert) {
     add_network(fmt::format("{}experts.{}.", prefix, expert), model.hidden_size,
-                model.moe.moe_intermediate_size, item, list);
+                model.moe.moe_intermediate_size, item, list, expert);
   }
 }
 
@@ -101,12 +101,14 @@ std::vector<ParameterSpec> model_parameters(const ModelSpec& model) {
   return list.release();
 }
 
-std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items) {
+std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items,
+                                         const ExpertRange& experts) {
   std::vector<Item> wanted = items;
   std::sort(wanted.begin(), wanted.end());
   std::vector<ParameterSpec> owned = model_parameters(model);
   std::erase_if(owned, [&](const ParameterSpec& parameter) {
-    return !std::binary_search(wanted.begin(), wanted.end(), parameter.item);
+    return !std::binary_search(wanted.begin(), wanted.end(), parameter.item) ||
+           !(parameter.is_dense() || experts.holds(parameter.expert));
   });
   return owned;
 }

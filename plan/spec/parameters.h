@@ -2,6 +2,8 @@
 // order. The order is part of the numerics contract (gradient norm, weights digest), the names key the initialisation.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +20,18 @@ struct ParameterSpec {
   int32_t index = -1;               // place in model order
   bool initialised_to_one = false;  // norms; the others are normal(0, initializer_range)
   bool packed = false;              // products read a packed copy; else it is read as it is
+  int64_t expert = -1;              // of its block; -1: dense, on every rank that holds the item
 
   int64_t elements() const;
+  bool is_dense() const { return expert < 0; }
+};
+
+// Experts first .. end - 1 of every block; all of them where nothing is said. rank_place.h tells those of a rank.
+struct ExpertRange {
+  int64_t first = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+
+  bool holds(int64_t expert) const { return first <= expert && expert < end; }
 };
 
 // In the order in which a forward pass meets them: embedding; per block the norm before attention, q, k, v,
@@ -27,8 +39,9 @@ struct ParameterSpec {
 // the router and then gate, up, down of each expert; final norm, LM head. With tie_word_embeddings there is no LM head:
 // the head uses the embedding's matrix, which counts once.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& model);
-// Those of the given items, in model order, with their places in the whole model.
-std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items);
+// Those of the given items, with no other experts than these, in model order and with their places in the whole model.
+std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items,
+                                         const ExpertRange& experts = {});
 
 // A model whose every block has experts, with weights that sum to one and without norms of queries and keys.
 bool is_mixtral(const ModelSpec& model);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/spec/rank_place.h"
+
 namespace penstock::plan {
 namespace {
 
@@ -160,6 +162,31 @@ TEST(Parameters, those_of_a_stage_keep_their_places_in_the_model) {
   EXPECT_EQ(owned.front().index, 10);
   EXPECT_EQ(owned.front().name, "model.layers.1.input_layernorm.weight");
   EXPECT_EQ(owned.back().index, 20);
+}
+
+TEST(Parameters, ranks_that_share_out_experts_hold_each_once_and_the_rest_all) {
+  JobSpec job;
+  job.model = small_experts();
+  job.model.moe.num_experts = 6;
+  job.parallel.pipeline = 2;
+  job.parallel.expert = 3;
+  job.parallel.data = 2;
+  std::vector<int> holders(model_parameters(job.model).size());
+  for (int64_t pipeline = 0; pipeline < 6; ++pipeline) {
+    const RankPlace place = place_of_rank(job.parallel, RankIndex(6 + pipeline));
+    for (const ParameterSpec& each :
+         parameters_of(job.model, model_items(job.model), experts_at(job, place))) {
+      ++holders[static_cast<size_t>(each.index)];
+      // Rank 6 + 4 is in the second row of three: experts 2 and 3, as rank 6 + 1.
+      const bool fourth = pipeline == 4;
+      EXPECT_TRUE(!fourth || each.is_dense() || each.expert == 2 || each.expert == 3) << each.name;
+    }
+  }
+  for (const ParameterSpec& each : model_parameters(job.model)) {
+    const bool routed = each.name.find(".experts.") != std::string::npos;
+    EXPECT_EQ(each.is_dense(), !routed) << each.name;
+    EXPECT_EQ(holders[static_cast<size_t>(each.index)], routed ? 2 : 6) << each.name;
+  }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "plan/spec/job_spec.h"
+#include "plan/spec/parameters.h"
 
 namespace penstock::plan {
 
@@ -41,6 +42,12 @@ inline RankPlace place_of_rank(const ParallelSpec& parallel, RankIndex rank) {
 
 inline RankIndex rank_at(const ParallelSpec& parallel, RankIndex pipeline_rank, int pipeline) {
   return RankIndex(pipeline_rank.value * parallel.pipelines() + pipeline);
+}
+
+// Of every block that the rank has a part in; all of them where experts are not shared out.
+inline ExpertRange experts_at(const JobSpec& job, const RankPlace& place) {
+  const int64_t experts = job.local_experts();
+  return {.first = place.expert_rank * experts, .end = (place.expert_rank + 1) * experts};
 }
 
 // The number in its step of a pipeline's microbatch.

@@ -143,5 +143,24 @@ TEST_F(WeightsTest, folder_that_has_gone_is_named_when_the_weights_are_written) 
               HasSubstr("none/rank-00000-of-00002.safetensors cannot be made"));
 }
 
+TEST_F(WeightsTest, a_rank_reads_its_share_of_the_experts_alone) {
+  plan::ModelSpec model = small_model();
+  model.moe.num_experts = 4;
+  model.moe.num_experts_per_tok = 1;
+  model.moe.moe_intermediate_size = 6;
+  model.moe.layers = {0, 1};
+  write_folder(model);
+  ParameterStore expected = part(model, 4, true);
+  expected.initialise(model, 3);
+  const ParameterStore share = ParameterStore::create(model, plan::model_items(model),
+                                                      kernels::DataType::Float32, {.first = 1, .end = 3})
+                                   .value();
+  ASSERT_EQ(share.parameters().size(), expected.parameters().size() - 2 * 2 * 3);
+  const Status loaded = load_weights(folder.path(), model, share);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  for (const Parameter& parameter : share.parameters())
+    EXPECT_EQ(values(parameter), values(expected.at(parameter.spec.name))) << parameter.spec.name;
+}
+
 }  // namespace
 }  // namespace penstock::worker

@@ -101,7 +101,7 @@ class Rank final : public StepActions {
         rule_(rule),
         job_(plan::parse_job_spec(job_file(run)).value()),
         program_(program),
-        model_(RankModel::create(job_, program_).value()),
+        model_(RankModel::create(job_, program_, {.place = {.pipeline_rank = program_.rank}}).value()),
         links_(LinkBuffers::create(program_, boundary_tensor_bytes(job_)).value()),
         recorder_(std::vector{program_.buffers[0].stage}, program_.microbatches),
         rendezvous_(rendezvous),
@@ -386,7 +386,8 @@ TEST(PostValidatedFailure, neighbour_in_another_step_is_an_error_and_no_norm) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto model = RankModel::create(job, program.ranks[rank]).value();
+      const auto model =
+          RankModel::create(job, program.ranks[rank], {.place = {.pipeline_rank = RankIndex(rank)}}).value();
       ASSERT_TRUE(model->optimizer().allocate_rollback().ok());
       const SystemClock clock;
       std::unique_ptr<PostValidatedStep> step;

@@ -12,13 +12,14 @@ int64_t boundary_tensor_bytes(const plan::JobSpec& job) {
   return job.tokens_per_microbatch() * job.model.hidden_size * kernels::size_bytes(activation_type(job));
 }
 
-RankModel::RankModel(const plan::JobSpec& job)
-    : threads_(job.device.threads), operators_(kernels::make_cpu_operators(threads_)) {}
+RankModel::RankModel(const plan::JobSpec& job, const RankContext& context)
+    : context_(context), threads_(job.device.threads), operators_(kernels::make_cpu_operators(threads_)) {}
 
 StatusOr<std::unique_ptr<RankModel>> RankModel::create(const plan::JobSpec& job,
                                                        const plan::RankProgram& program,
+                                                       const RankContext& context,
                                                        const StartingPoint& start) {
-  std::unique_ptr<RankModel> model(new RankModel(job));
+  std::unique_ptr<RankModel> model(new RankModel(job, context));
   PENSTOCK_RETURN_IF_ERROR(model->open_data(job, program));  // cheap, and the likeliest to fail: first
   PENSTOCK_RETURN_IF_ERROR(model->allocate(job, program, start));
   return model;
@@ -42,7 +43,8 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
     const auto& of_stage = job.parallel.split[buffers.stage.value];
     items.insert(items.end(), of_stage.begin(), of_stage.end());
   }
-  PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items, activation_type(job)));
+  PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items, activation_type(job),
+                                                                plan::experts_at(job, context_.place)));
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
   PENSTOCK_RETURN_IF_ERROR(fill(job, start));
   parameters_->pack(*operators_);
@@ -108,7 +110,9 @@ StageEnvironment RankModel::environment(const plan::JobSpec& job, TokenSource* t
           .parameters = *parameters_,
           .workspace = *workspace_,
           .tokens = tokens,
-          .versions = &*versions_};
+          .versions = &*versions_,
+          .place = context_.place,
+          .expert_group = context_.expert_group};
 }
 
 StatusOr<kernels::SlabView> RankModel::activations(StageIndex stage) const {

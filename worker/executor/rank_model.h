@@ -16,6 +16,7 @@
 #include "kernels/ops/operators.h"
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
+#include "plan/spec/rank_place.h"
 #include "worker/buffers/activation_pool.h"
 #include "worker/checkpoint/training_state.h"
 #include "worker/data/data_digest.h"
@@ -37,12 +38,20 @@ struct StartingPoint {
   int64_t step = 0;
 };
 
+// Where the rank stands among those with its stages.
+struct RankContext {
+  plan::RankPlace place{};
+  // Its experts are this rank's share; null: all are here. Connected before the first step.
+  const GroupMember* expert_group = nullptr;
+};
+
 class RankModel {
  public:
   // `job` outlives it; job.parallel.split names the items of program's stages. Errors: those of the data, of the
   // checkpoint and of the weights that the job starts from, and ResourceExhausted with what the memory was for.
   static StatusOr<std::unique_ptr<RankModel>> create(const plan::JobSpec& job,
                                                      const plan::RankProgram& program,
+                                                     const RankContext& context,
                                                      const StartingPoint& start = {});
 
   const std::vector<Stage*>& stages() const { return stage_list_; }
@@ -80,7 +89,7 @@ class RankModel {
     std::unique_ptr<ModelStage> stage;
   };
 
-  explicit RankModel(const plan::JobSpec& job);
+  RankModel(const plan::JobSpec& job, const RankContext& context);
   Status allocate(const plan::JobSpec& job, const plan::RankProgram& program, const StartingPoint& start);
   Status fill(const plan::JobSpec& job, const StartingPoint& start);
   // So that every kernel is made, and the fingerprint complete, before the first step.
@@ -88,6 +97,7 @@ class RankModel {
   Status open_data(const plan::JobSpec& job, const plan::RankProgram& program);
   StatusOr<StageMemory> make_stage(const plan::JobSpec& job, const plan::StageBuffers& buffers);
 
+  const RankContext context_;
   kernels::ComputeThreads threads_;
   std::unique_ptr<kernels::Operators> operators_;
   std::optional<ParameterStore> parameters_;

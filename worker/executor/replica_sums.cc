@@ -13,9 +13,7 @@ std::vector<kernels::TensorView> gradients_of(const plan::ModelSpec& model,
                                               const std::vector<plan::Item>& items,
                                               const ParameterStore& parameters) {
   std::vector<kernels::TensorView> gradients;
-  for (const plan::ParameterSpec& spec : plan::parameters_of(model, items)) {
-    gradients.push_back(parameters.at(spec.name).gradient);
-  }
+  for (const Parameter* parameter : parameters.of_items(items)) gradients.push_back(parameter->gradient);
   if (plan::holds_tied_head(model, items)) gradients.push_back(parameters.tied_head()->gradient);
   return gradients;
 }

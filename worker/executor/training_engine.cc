@@ -37,7 +37,8 @@ StatusOr<std::unique_ptr<RankEngine>> TrainingEngine::create(const plan::JobSpec
 Status TrainingEngine::allocate() {
   PENSTOCK_RETURN_IF_ERROR(on_host(check_places()));
   StatusOr<std::unique_ptr<RankModel>> model =
-      RankModel::create(job_, assignment_.program, {assignment_.load_from, assignment_.first_step});
+      RankModel::create(job_, assignment_.program, {plan::place_of_rank(job_.parallel, assignment_.rank)},
+                        {assignment_.load_from, assignment_.first_step});
   if (!model.ok()) return on_host(model.status());
   model_ = *std::move(model);
   const plan::RankProgram& program = assignment_.program;
@@ -275,9 +276,7 @@ std::vector<Parameter> TrainingEngine::parameters_to_write() const {
     items.insert(items.end(), of_stage.begin(), of_stage.end());
   }
   std::vector<Parameter> parameters;
-  for (const plan::ParameterSpec& spec : plan::parameters_of(job_.model, items)) {
-    parameters.push_back(model_->parameters().at(spec.name));
-  }
+  for (const Parameter* parameter : model_->parameters().of_items(items)) parameters.push_back(*parameter);
   return parameters;
 }
 

@@ -49,11 +49,11 @@ Place place_of(const plan::ParameterSpec& spec, Layout& layout) {
 }
 
 StatusOr<ParameterStore> ParameterStore::create(const plan::ModelSpec& model,
-                                                const std::vector<plan::Item>& items,
-                                                kernels::DataType type) {
+                                                const std::vector<plan::Item>& items, kernels::DataType type,
+                                                const plan::ExpertRange& experts) {
   ParameterStore store;
   store.tied_ = model.tie_word_embeddings;
-  const std::vector<plan::ParameterSpec> specs = plan::parameters_of(model, items);
+  const std::vector<plan::ParameterSpec> specs = plan::parameters_of(model, items, experts);
   Layout weights, gradients;
   std::vector<Place> weight_places, gradient_places;
   for (const plan::ParameterSpec& spec : specs) {
@@ -169,6 +169,15 @@ void ParameterStore::zero_gradients(kernels::Operators& operators) {
 
 void ParameterStore::zero_tied_gradient(kernels::Operators& operators) {
   if (tied_head_) operators.fill(tied_head_->gradient, 0);
+}
+
+std::vector<const Parameter*> ParameterStore::of_items(const std::vector<plan::Item>& items) const {
+  std::vector<const Parameter*> found;
+  for (const Parameter& parameter : parameters_) {
+    if (std::find(items.begin(), items.end(), parameter.spec.item) != items.end())
+      found.push_back(&parameter);
+  }
+  return found;
 }
 
 const Parameter& ParameterStore::at(const std::string& name) const {

@@ -44,10 +44,11 @@ struct Parameter {
 
 class ParameterStore {
  public:
-  // All parameters of `items`, and what a tied head needs, zero. ResourceExhausted: no memory, with the bytes asked for.
-  // `type`: of the packed weights.
+  // All parameters of `items`, of their experts these, and what a tied head needs, zero. `type`: of the packed weights.
+  // ResourceExhausted: no memory, with the bytes asked for.
   static StatusOr<ParameterStore> create(const plan::ModelSpec& model, const std::vector<plan::Item>& items,
-                                         kernels::DataType type = kernels::DataType::Float32);
+                                         kernels::DataType type = kernels::DataType::Float32,
+                                         const plan::ExpertRange& experts = {});
 
   // The copy of a tied weight gets its owner's bits. Ones for norms, normal(0, initializer_range) for the others; the same bits with any number of threads.
   void initialise(const plan::ModelSpec& model, int64_t seed, kernels::ComputeThreads& threads);
@@ -62,6 +63,8 @@ class ParameterStore {
   std::span<const Parameter> parameters() const { return parameters_; }
   // The same, for WeightVersions to point `packed` and `value` at the version that computations are to read.
   std::span<Parameter> redirected() { return parameters_; }
+  // Those of some of the rank's items, in model order.
+  std::vector<const Parameter*> of_items(const std::vector<plan::Item>& items) const;
   // By full name; the name must be one of this rank's.
   const Parameter& at(const std::string& name) const;
   // Of a block, by the part that follows its prefix: "self_attn.q_proj".

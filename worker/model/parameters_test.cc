@@ -86,6 +86,27 @@ TEST(ParameterStore, initial_values_do_not_depend_on_placement) {
   }
 }
 
+TEST(ParameterStore, a_share_of_the_experts_has_the_bits_of_all_of_them) {
+  plan::ModelSpec experts = model();
+  experts.moe.num_experts = 4;
+  experts.moe.num_experts_per_tok = 2;
+  experts.moe.moe_intermediate_size = 8;
+  experts.moe.layers = {1};
+  ParameterStore whole = ParameterStore::create(experts, plan::model_items(experts)).value();
+  whole.initialise(experts, 1);
+  ParameterStore share =
+      ParameterStore::create(experts, {block(1)}, kernels::DataType::Float32, {.first = 2, .end = 4}).value();
+  share.initialise(experts, 1);
+  EXPECT_EQ(share.parameters().size(), whole.of_items({block(1)}).size() - 2 * 3);
+  for (const Parameter& parameter : share.parameters()) {
+    const Parameter& same = whole.at(parameter.spec.name);
+    EXPECT_EQ(copy_of(parameter.weight), copy_of(same.weight)) << parameter.spec.name;
+    EXPECT_EQ(parameter.spec.index, same.spec.index);
+  }
+  EXPECT_EQ(share.of_layer(LayerIndex(1), "mlp.experts.3.up_proj").packed.first_row, 8);
+  EXPECT_DEATH(share.of_layer(LayerIndex(1), "mlp.experts.1.up_proj"), "not a parameter of this rank");
+}
+
 TEST(ParameterStore, items_in_any_order_come_in_model_order) {
   // A rank of an interleaved schedule holds stages that are not neighbours.
   const ParameterStore store = ParameterStore::create(model(), {kHead, block(2), block(0)}).value();
