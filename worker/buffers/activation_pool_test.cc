@@ -79,13 +79,15 @@ using ActivationPoolDeathTest = ActivationPoolTest;
 TEST_F(ActivationPoolDeathTest, second_release_stops_the_process) {
   ActivationLease lease = acquire(2, 0);
   lease.release();
-  EXPECT_DEATH(lease.release(), "second release of activation slot 2, generation 1");
+  EXPECT_DEATH(lease.release(),
+               "second release of activation slot 2 of stage 5, generation 1, which microbatch 0 held");
 }
 
 TEST_F(ActivationPoolDeathTest, use_after_release_stops_the_process) {
   ActivationLease lease = acquire(2, 0);
   lease.release();
-  EXPECT_DEATH(lease.data(), "use after release of activation slot 2");
+  EXPECT_DEATH(lease.data(),
+               "use after release of activation slot 2 of stage 5, generation 1, which microbatch 0 held");
 }
 
 TEST_F(ActivationPoolDeathTest, pool_that_ends_before_its_leases_stops_the_process) {
@@ -96,7 +98,7 @@ TEST_F(ActivationPoolDeathTest, pool_that_ends_before_its_leases_stops_the_proce
         ActivationLease lease = pool->acquire(0, MicrobatchIndex(0)).value();
         pool.reset();
       },
-      "pool of stage 1 ends while 1 of its 1 slots are leased");
+      "activation pool of stage 1 ends while 1 of its 1 slots are leased, the oldest lease is microbatch 0");
 }
 
 #ifndef NDEBUG
