@@ -79,7 +79,7 @@ struct DataSpec {
 struct ValidationSpec {
   DataSpec data;             // no weights, one epoch; sequence_length and tokenizer as in training
   int64_t every = 0;         // steps between passes; 0: no validation
-  int64_t microbatches = 0;  // of each pass, always the first ones of the held-out data
+  int64_t microbatches = 0;  // of each pass, in all pipelines; always the first ones of the held-out data
 };
 
 struct OptimizerSpec {
@@ -235,6 +235,10 @@ struct JobSpec {
   int64_t microbatches() const {
     const int64_t sequences = train.microbatch_size * parallel.pipelines();
     return (train.global_batch_size + sequences - 1) / sequences;
+  }
+  // Of each pipeline in a pass of validation.
+  int64_t validation_microbatches() const {
+    return (validation.microbatches + parallel.pipelines() - 1) / parallel.pipelines();
   }
   int64_t tokens_per_microbatch() const { return train.microbatch_size * data.sequence_length; }
   // Of a tensor that passes between two stages.

@@ -248,11 +248,12 @@ TEST(Wire, an_assignment_that_contradicts_itself_is_refused) {
     return refusal(from_proto(changed(assignment(), change)));
   };
   EXPECT_EQ(refused([](auto& m) { m.set_rank(0); }),
-            "Assign.program.rank: expected 0 (the rank assigned), found 1");
+            "Assign.program.rank: expected 0 (the place of the rank assigned), found 1");
   EXPECT_EQ(refused([](auto& m) { m.mutable_split()->RemoveLast(); }),
             "Assign.split: expected 2 (the program's stages), found 1");
   EXPECT_EQ(refused([](auto& m) { m.mutable_rank_hosts()->RemoveLast(); }),
-            "Assign.rank_hosts: expected 2 (the program's ranks), found 1");
+            "Assign.rank_hosts: expected a multiple of the program's 2 ranks, found 1");
+  EXPECT_EQ(refused([](auto& m) { m.set_rank(2); }), "Assign.rank: expected 0 to 1, found 2");
   EXPECT_EQ(refused([](auto& m) { m.set_weights_directory("state"); }),
             "Assign.weights_directory: expected an absolute path, found \"state\"");
   EXPECT_EQ(refused([](auto& m) { m.set_weights_marker("../x"); }),

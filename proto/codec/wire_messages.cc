@@ -133,7 +133,10 @@ StatusOr<CommunicatorKey> from_proto(const v1::CommunicatorKey& message) {
   Checks checks("CommunicatorKey");
   CommunicatorKey key;
   key.attempt = decode_attempt(message, checks);
-  checks.name("communicator", key.communicator = message.communicator());
+  key.communicator = message.communicator();
+  std::string without_blanks = key.communicator;  // "pipeline 3"
+  std::replace(without_blanks.begin(), without_blanks.end(), ' ', '-');
+  checks.name("communicator", without_blanks);
   key.rank = decode_rank(message, checks);
   checks.name("item", key.item = message.item());
   if (!checks.ok()) return checks.status();
@@ -193,6 +196,20 @@ StatusOr<Registration> from_proto(const v1::Register& message) {
   return registration;
 }
 
+// The program is of one of several pipelines side by side (plan/spec/rank_place.h): each of its places has as many of the
+// job's ranks.
+void check_place(int64_t ranks, Checks& checks, const Assignment& assignment) {
+  if (!checks.ok()) return;
+  const int64_t of_pipeline = assignment.program.ranks;
+  checks.range("rank_hosts", ranks, 1, kMostRanks);
+  checks.require(ranks % of_pipeline == 0, "rank_hosts",
+                 fmt::format("a multiple of the program's {} ranks", of_pipeline), fmt::format("{}", ranks));
+  checks.range("rank", assignment.rank.value, 0, ranks - 1);
+  if (!checks.ok()) return;
+  checks.equal("program.rank", assignment.program.rank.value, assignment.rank.value / (ranks / of_pipeline),
+               "the place of the rank assigned");
+}
+
 v1::Assign to_proto(const Assignment& assignment) {
   v1::Assign message;
   *message.mutable_attempt() = to_proto(assignment.attempt);
@@ -234,10 +251,9 @@ StatusOr<Assignment> from_proto(const v1::Assign& message) {
     checks.nested("validation", validation.status());
     if (validation.ok()) assignment.validation = *std::move(validation);
   }
-  checks.equal("program.rank", assignment.program.rank.value, assignment.rank.value, "the rank assigned");
   checks.equal("split", message.split_size(), assignment.program.stages, "the program's stages");
   assignment.first_step = checks.range("first_step", message.first_step(), 0, kAny);
-  checks.equal("rank_hosts", message.rank_hosts_size(), assignment.program.ranks, "the program's ranks");
+  check_place(message.rank_hosts_size(), checks, assignment);
   for (int i = 0; checks.ok() && i < message.rank_hosts_size(); ++i) {
     checks.name("rank_hosts", message.rank_hosts(i));
     assignment.rank_hosts.push_back(message.rank_hosts(i));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/spec/rank_place.h"
 #include "plan/verification/verify.h"
 
 namespace penstock::worker {
@@ -37,9 +38,13 @@ Status check_program(const char* what, const plan::JobSpec& job, const Assignmen
   PENSTOCK_RETURN_IF_ERROR(expect_equal(of_program("stages").c_str(), job.stages(), program.stages));
   PENSTOCK_RETURN_IF_ERROR(
       expect_equal(of_program("microbatches").c_str(), microbatches, program.microbatches));
-  if (program.rank != assignment.rank) {
-    return invalid_argument("assignment: rank {} was given the {} of rank {}", assignment.rank.value, what,
-                            program.rank.value);
+  const plan::RankPlace place = plan::place_of_rank(job.parallel, assignment.rank);
+  if (program.rank != place.pipeline_rank) {
+    return invalid_argument(
+        "assignment: rank {} was given the {} of rank {}{}", assignment.rank.value, what, program.rank.value,
+        job.parallel.pipelines() == 1
+            ? ""
+            : fmt::format(" in its pipeline, expected that of rank {}", place.pipeline_rank.value));
   }
   const plan::Verdict verdict = plan::verify(program);
   if (verdict.valid()) return ok_status();
@@ -57,7 +62,7 @@ Status check_validation(const plan::JobSpec& job, const Assignment& assignment) 
   if (!wanted) return ok_status();
   const plan::RankProgram& program = *assignment.validation;
   PENSTOCK_RETURN_IF_ERROR(
-      check_program("validation program", job, assignment, program, job.validation.microbatches));
+      check_program("validation program", job, assignment, program, job.validation_microbatches()));
   if (!program.forward_only) return invalid_argument("assignment: the validation program has backwards");
   const auto fits = [&](const plan::StageBuffers& buffers) {
     return std::any_of(assignment.program.buffers.begin(), assignment.program.buffers.end(),
@@ -73,6 +78,15 @@ Status check_validation(const plan::JobSpec& job, const Assignment& assignment) 
         buffers.activation_slots, buffers.stage.value);
   }
   return ok_status();
+}
+
+// Every rank of the job has a host, and this one is among them.
+Status check_rank(const plan::JobSpec& job, const Assignment& assignment) {
+  PENSTOCK_RETURN_IF_ERROR(
+      expect_equal("hosts of ranks", static_cast<size_t>(job.ranks()), assignment.rank_hosts.size()));
+  if (assignment.rank.is_set() && assignment.rank.value < job.ranks()) return ok_status();
+  return invalid_argument("assignment: rank: expected 0 to {} (pipeline x expert x data), found {}",
+                          job.ranks() - 1, assignment.rank.value);
 }
 
 // Messages that are written into the receiver's memory stay within one host.
@@ -93,6 +107,7 @@ Status check_hosts(const plan::JobSpec& job, const std::vector<std::string>& hos
 StatusOr<plan::JobSpec> check_assignment(const Assignment& assignment) {
   PENSTOCK_ASSIGN_OR_RETURN(plan::JobSpec job, plan::parse_job_spec(assignment.spec_yaml));
   const plan::RankProgram& program = assignment.program;
+  PENSTOCK_RETURN_IF_ERROR(check_rank(job, assignment));
   PENSTOCK_RETURN_IF_ERROR(check_split(job.parallel.split, assignment.split));
   PENSTOCK_RETURN_IF_ERROR(check_program("program", job, assignment, program, job.microbatches()));
   if (program.forward_only) return invalid_argument("assignment: a forward-only program does not train");

@@ -6,6 +6,7 @@
 #include "plan/cost/memory.h"
 #include "plan/schedule/families.h"
 #include "plan/schedule/forward_only.h"
+#include "plan/spec/rank_place.h"
 #include "plan/spec/schedule_source.h"
 #include "plan/verification/verify.h"
 
@@ -51,12 +52,12 @@ Status check_lowered(const std::string& name, const plan::LoweredProgram& progra
 StatusOr<plan::LoweredProgram> plan_validation(const plan::JobSpec& spec,
                                                const plan::ComputeProgram& training) {
   constexpr int64_t kMostForwards = 1 << 20;  // of all stages, as of a training step
-  const int64_t forwards = spec.validation.microbatches * training.stages();
+  const int64_t forwards = spec.validation_microbatches() * training.stages();
   if (forwards > kMostForwards) {
     return invalid_argument("{}: expected at most {} forwards in a pass (stages x microbatches), found {}",
                             plan::place_of(spec, "validation.microbatches"), kMostForwards, forwards);
   }
-  const auto microbatches = static_cast<int>(spec.validation.microbatches);
+  const auto microbatches = static_cast<int>(spec.validation_microbatches());
   const plan::ComputeProgram pass = plan::forward_only(training, microbatches);
   if (const plan::Verdict verdict = plan::verify(pass); !verdict.valid()) {
     return refuse("validation", verdict);
@@ -165,10 +166,10 @@ Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, A
   assignment.device = request.device;
   assignment.spec_yaml = spec.yaml;
   assignment.split = spec.parallel.split;
-  assignment.program = plan.program.ranks[static_cast<size_t>(request.rank.value)];
-  if (!plan.validation.ranks.empty()) {
-    assignment.validation = plan.validation.ranks[static_cast<size_t>(request.rank.value)];
-  }
+  const RankIndex place = plan::place_of_rank(spec.parallel, request.rank).pipeline_rank;
+  assignment.program = plan.program.ranks[static_cast<size_t>(place.value)];
+  if (!plan.validation.ranks.empty())
+    assignment.validation = plan.validation.ranks[static_cast<size_t>(place.value)];
   assignment.rank_hosts = std::move(request.rank_hosts);
   assignment.weights = std::move(request.weights);
   assignment.first_step = request.first_step;

@@ -2,36 +2,47 @@
 #include <utility>
 
 #include "coordinator/core/internal/turn.h"
+#include "plan/spec/rank_groups.h"
 
 namespace penstock::coordinator {
 namespace {
 
-// The live attempt that the key belongs to; Aborted when there is none, InvalidArgument for a rank that it
-// lacks.
+// The rank of the job that a key names by its number in a group. The group is one of the job, and the number in it.
+RankIndex rank_in_job(const Job& job, const CommunicatorKey& key) {
+  const StatusOr<plan::RankGroup> group = plan::group_named(job.spec->parallel, key.communicator);
+  return group->ranks[static_cast<size_t>(key.rank.value)];
+}
+
+// The live attempt that the key belongs to; Aborted when there is none, InvalidArgument for a group that the job lacks, or
+// a rank that the group lacks.
 StatusOr<const Job*> attempt_of(State& state, const CommunicatorKey& key) {
   const Job* job = state.find_job(key.attempt.job);
   if (!job || !job->live() || !job->attempt || job->attempt->number != key.attempt.attempt) {
     return aborted("job {} attempt {} is not running (current attempt: {})", key.attempt.job,
                    key.attempt.attempt, job && job->attempt ? job->attempt->number : 0);
   }
-  const auto ranks = static_cast<int>(job->attempt->ranks.size());
+  const std::string where = fmt::format("job {} attempt {}", key.attempt.job, key.attempt.attempt);
+  const StatusOr<plan::RankGroup> group = plan::group_named(job->spec->parallel, key.communicator);
+  if (!group.ok()) return with_context(group.status(), where);
+  const auto ranks = static_cast<int>(group->ranks.size());
   if (!key.rank.is_set() || key.rank.value >= ranks) {
-    return invalid_argument("job {} attempt {}: rank: expected 0 to {}, found {}", key.attempt.job,
-                            key.attempt.attempt, ranks - 1, key.rank.value);
+    return invalid_argument("{}: rank in {}: expected 0 to {}, found {}", where, group->name, ranks - 1,
+                            key.rank.value);
   }
   return job;
 }
 
-Status stale_incarnation(const CommunicatorKey& key, const std::string& expected) {
+Status stale_incarnation(const Job& job, const CommunicatorKey& key, const std::string& expected) {
   return aborted("job {} attempt {} rank {}: incarnation {} expected, found {}", key.attempt.job,
-                 key.attempt.attempt, key.rank.value, expected, key.attempt.incarnation);
+                 key.attempt.attempt, rank_in_job(job, key).value, expected, key.attempt.incarnation);
 }
 
 Status may_publish(State& state, const CommunicatorKey& key) {
   PENSTOCK_ASSIGN_OR_RETURN(const Job* job, attempt_of(state, key));
-  const int64_t expected = job->attempt->ranks[static_cast<size_t>(key.rank.value)].incarnation;
+  const RankIndex rank = rank_in_job(*job, key);
+  const int64_t expected = job->attempt->ranks[static_cast<size_t>(rank.value)].incarnation;
   if (key.attempt.incarnation == expected) return ok_status();
-  return stale_incarnation(key, std::to_string(expected));
+  return stale_incarnation(*job, key, std::to_string(expected));
 }
 
 // Any rank of the attempt may ask.
@@ -41,16 +52,17 @@ Status may_look_up(State& state, const CommunicatorKey& key) {
   const bool takes_part = std::any_of(ranks.begin(), ranks.end(), [&](const RankState& rank) {
     return rank.incarnation == key.attempt.incarnation;
   });
-  return takes_part ? ok_status() : stale_incarnation(key, "one of its workers");
+  return takes_part ? ok_status() : stale_incarnation(*job, key, "one of its workers");
 }
 
 Status overdue(State& state, const CommunicatorKey& key) {
-  const Job* job = state.find_job(key.attempt.job);
-  const std::string worker =
-      job && job->attempt ? " on " + job->attempt->ranks[static_cast<size_t>(key.rank.value)].worker : "";
+  const StatusOr<const Job*> job = attempt_of(state, key);
+  if (!job.ok()) return job.status();
+  const RankIndex rank = rank_in_job(**job, key);
   return deadline_exceeded(
-      "job {} attempt {}: rank {}{} has not published {} for communicator {}; see its log", key.attempt.job,
-      key.attempt.attempt, key.rank.value, worker, key.item, key.communicator);
+      "job {} attempt {}: rank {} on {} has not published {} for communicator {}; see its log",
+      key.attempt.job, key.attempt.attempt, rank.value,
+      (*job)->attempt->ranks[static_cast<size_t>(rank.value)].worker, key.item, key.communicator);
 }
 
 }  // namespace

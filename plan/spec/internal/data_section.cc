@@ -131,7 +131,9 @@ void read_validation(Section section, const JobSpec& job, ValidationSpec& valida
   validation.data.epochs = 1;
   read_sources(section.entry("source", Need::Required), section.field("source"), validation.data, problems);
   section.integer("every", validation.every, {1, 10'000'000}, Need::Required);
-  if (job.train.microbatch_size > 0) validation.microbatches = job.microbatches();
+  const TrainSpec& train = job.train;
+  if (train.microbatch_size > 0)
+    validation.microbatches = (train.global_batch_size + train.microbatch_size - 1) / train.microbatch_size;
   section.integer("microbatches", validation.microbatches, {1, 65536});
   section.finish();
 
