@@ -6,8 +6,8 @@
 // ends inside a step where it does; the step goes on with the next.
 // Validation: every pass takes the same samples, the first of the held-out data in the order of its files.
 //
-// The last microbatch of a step may have fewer samples than the others: the missing sequences are padding,
-// token 0 in the inputs and kNoTarget in the targets.
+// The last microbatch of a step may have fewer samples than the others, and where pipelines stand side by side those
+// behind it have none: the missing sequences are padding, token 0 in the inputs and kNoTarget in the targets.
 //
 // Documents (data.end_of_document): a document begins behind each such token, and where the index of a
 // Megatron file says so. Attention is to stay inside a document, so the first token of one has nothing to be

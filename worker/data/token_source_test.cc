@@ -445,6 +445,11 @@ TEST_F(TokenFilesTest, the_missing_sequences_of_the_last_microbatch_are_padding)
     EXPECT_EQ(last.starts[i], 0);
   }
   EXPECT_EQ(source.target_count(StepIndex(2)).value(), 32);
+  // Of pipelines side by side, some have a microbatch more than there are sequences for.
+  const Read beyond = read_all(source, 2, 2, 24);
+  EXPECT_THAT(beyond.inputs, ::testing::Each(0));
+  EXPECT_THAT(beyond.targets, ::testing::Each(kNoTarget));
+  EXPECT_THAT(beyond.starts, ::testing::Each(0));
 }
 
 TEST_F(TokenFilesTest, an_epoch_ends_inside_a_step_and_the_step_goes_on) {

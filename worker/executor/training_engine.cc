@@ -201,11 +201,8 @@ void TrainingEngine::note_norm(double norm) {
 
 void TrainingEngine::describe_step(StepReport& report) const {
   report.gradient_norm = gradient_norm_;
-  // Of two replicas each tells the part of its own microbatches; one may have had none.
   for (const Stage* stage : model_->stages()) {
-    if (!stage->has_loss()) continue;
-    const int64_t targets = stage->loss_targets();
-    report.loss = targets == 0 ? 0 : stage->loss_sum() / static_cast<double>(targets);
+    if (stage->has_loss()) report.loss = stage->mean_loss();
   }
 }
 

@@ -85,7 +85,7 @@ StatusOr<std::optional<double>> ValidationRun::run() {
   PENSTOCK_RETURN_IF_ERROR(with_context(interpreter_->run(StepIndex(0)), "validation"));
   std::optional<double> loss;
   for (const auto& stage : stages_) {
-    if (stage->has_loss()) loss = stage->loss_sum() / static_cast<double>(stage->loss_targets());
+    if (stage->has_loss()) loss = stage->mean_loss();
   }
   return loss;
 }

@@ -24,7 +24,7 @@ namespace penstock::worker {
 // Whether a pass follows `step`: after every validation.every steps, and after the last.
 bool validates_after(const plan::JobSpec& job, StepIndex step);
 
-// What a pass computes: the model without dropout, one "step" of validation.microbatches microbatches.
+// What a pass computes: the model without dropout, one "step" of job.validation_microbatches().
 plan::JobSpec validation_job(const plan::JobSpec& job);
 
 class ValidationRun final : private StepActions {

@@ -47,6 +47,12 @@ class Stage {
   virtual double loss_sum() const = 0;
   // Tokens of the whole step that have a target, once its first forward has run; 0 on a stage without the loss.
   virtual int64_t loss_targets() const { return 0; }
+  // What this rank adds to the loss of the step: the sum over the targets of the whole step, on however many ranks its
+  // microbatches are. 0 where none of them was here.
+  double mean_loss() const {
+    const int64_t targets = loss_targets();
+    return targets == 0 ? 0 : loss_sum() / static_cast<double>(targets);
+  }
   // How the experts of its blocks were used in the step so far, block after block.
   virtual std::vector<const ExpertLoad*> expert_loads() const { return {}; }
 };
