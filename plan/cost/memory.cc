@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "plan/schedule/payload_slots.h"
 #include "plan/schedule/weight_versions.h"
 #include "plan/spec/parameters.h"
 
@@ -48,7 +49,7 @@ int64_t projected_width(const ModelSpec& model) {
   return query_width(model) + 2 * model.num_key_value_heads * model.head_size();
 }
 
-// What routed experts save; the payload last.
+// What routed experts save beside their payload.
 int64_t expert_slot_bytes(const JobSpec& job) {
   const MoeSpec& moe = job.model.moe;
   const int64_t tokens = job.tokens_per_microbatch();
@@ -57,8 +58,7 @@ int64_t expert_slot_bytes(const JobSpec& job) {
   const int64_t rows = job.expert_rows();
   return sum({tensor_bytes(tokens * moe.num_experts), tensor_bytes(tokens), choices, choices, choices,
               tensor_bytes(rows), tensor_bytes(moe.num_experts + 1),
-              tensor_bytes(rows * 2 * moe.moe_intermediate_size, narrow),
-              tensor_bytes(rows * job.model.hidden_size, narrow)});
+              tensor_bytes(rows * 2 * moe.moe_intermediate_size, narrow)});
 }
 
 int64_t block_slot_bytes(const JobSpec& job, LayerIndex layer) {
@@ -177,6 +177,17 @@ int64_t older_versions_bytes(const JobSpec& job, const std::vector<Item>& items,
   return plus(times(of_all, held.by_all - 1), times(of_forwards, held.by_forwards - 1));
 }
 
+int64_t payload_bytes_of(const JobSpec& job, const std::vector<Item>& items, const RankProgram& program,
+                         StageIndex stage) {
+  const PayloadHighWater high = payload_high_water(program, stage);
+  int64_t bytes = 0;
+  for (const Item& item : items) {
+    const int slots = job.recomputes(item.layer) ? high.recomputed_inputs : high.inputs;
+    bytes = plus(bytes, times(payload_slot_bytes(job, item), slots));
+  }
+  return bytes;
+}
+
 // The matrix that a tied head uses; 0 where these items have no tied head.
 int64_t tied_matrix_bytes(const ModelSpec& model, const std::vector<Item>& items) {
   return holds_tied_head(model, items) ? tensor_bytes(model.vocab_size * model.hidden_size) : 0;
@@ -206,14 +217,15 @@ std::string described(const MemoryPrediction& prediction) {
 }  // namespace
 
 int64_t MemoryPrediction::total() const {
-  return sum(
-      {parameters, packed, weight_versions, gradients, optimizer, rollback, snapshot, activations, boundary});
+  return sum({parameters, packed, weight_versions, gradients, optimizer, rollback, snapshot, activations,
+              payload, boundary});
 }
 
 std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
   std::vector<std::pair<std::string, int64_t>> kinds = {
       {"parameters", parameters}, {"packed", packed},           {"gradients", gradients},
       {"optimizer", optimizer},   {"activations", activations}, {"boundary", boundary}};
+  if (payload > 0) kinds.push_back({"payload", payload});
   if (snapshot > 0) kinds.insert(kinds.begin() + 4, {"snapshot", snapshot});
   if (rollback > 0) kinds.insert(kinds.begin() + 4, {"rollback", rollback});
   if (weight_versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", weight_versions});
@@ -227,6 +239,11 @@ int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items
     if (backward == BackwardForm::Split) bytes = plus(bytes, split_backward_bytes(job, item));
   }
   return bytes;
+}
+
+int64_t payload_slot_bytes(const JobSpec& job, const Item& item) {
+  if (item.kind != ItemKind::Block || !job.model.has_experts(item.layer)) return 0;
+  return tensor_bytes(job.local_expert_rows() * job.model.hidden_size, narrow_bytes(job));
 }
 
 int64_t boundary_slot_bytes(const JobSpec& job) {
@@ -250,6 +267,7 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
     if (buffers.replica == 0) written.insert(written.end(), items.begin(), items.end());
     const int64_t slot = activation_slot_bytes(job, items, buffers.backward);
     prediction.activations = plus(prediction.activations, times(slot, buffers.activation_slots));
+    prediction.payload = plus(prediction.payload, payload_bytes_of(job, items, program, buffers.stage));
   }
   const int64_t owned_once = owned_bytes(job.model, owned);
   const int64_t tied = tied_matrix_bytes(job.model, owned);

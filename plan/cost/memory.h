@@ -26,11 +26,13 @@
 //                             norms and the SwiGLU product are computed again in the backward
 //                             with E experts of I, K choices of a token and R rows (T K, or the experts' capacities),
 //                             in place of gate and up: probabilities [T,E], log-sum-exp [T], choices, their weights
-//                             and rows [T,K] each, sources [R], offsets [E+1], gate and up a[R,2I], payload a[R,H]
+//                             and rows [T,K] each, sources [R], offsets [E+1], gate and up a[R,2I]
 //                  head       x a[T,H], 1/rms [T], gradient of the norm's output a[T,H]: logits exist in chunks only
 //                and, where the program splits backwards of the stage, what a W reads of its I and finds nowhere else:
 //                  embedding  gradient of its output a[T,H]
 //                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I] or a[R,I]
+//   payload      of every block with experts: a slot a[R,H] for the rows that went in, as many as the program has
+//                alive at once (plan/schedule/payload_slots.h)
 //   boundary     one tensor a[T,H] for each receive slot at a link's target, each send slot at its source and
 //                each hand-off slot
 // Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer
@@ -62,23 +64,27 @@ struct MemoryPrediction {
   int64_t rollback = 0;
   int64_t snapshot = 0;
   int64_t activations = 0;
+  int64_t payload = 0;
   int64_t boundary = 0;
 
   int64_t total() const;
-  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions, rollback and snapshot
-  // where there are any.
+  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions, rollback, snapshot and
+  // payload where there are any.
   std::vector<std::pair<std::string, int64_t>> by_kind() const;
 };
 
 // Bytes of one activation slot of a stage that holds `items`.
 int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items, BackwardForm backward);
 
+// Bytes of one slot for the rows that go into a block's experts; 0 of another item.
+int64_t payload_slot_bytes(const JobSpec& job, const Item& item);
+
 // Bytes of one tensor that passes between two stages.
 int64_t boundary_slot_bytes(const JobSpec& job);
 
 // `split` holds the items of every stage of the program (job.parallel.split unless a rebalance changed it).
-// InvalidArgument when the program names a stage that the split does not have. Of the instructions, weight versions are
-// counted; a synchronous program may come without.
+// InvalidArgument when the program names a stage that the split does not have. Of the instructions, weight versions and
+// payload slots are counted; a synchronous program without experts may come without.
 StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split, const RankProgram& program);
 
 // InvalidArgument when a rank needs more than job.memory_budget_bytes: names the rank that needs most, how

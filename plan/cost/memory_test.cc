@@ -134,6 +134,31 @@ TEST(PredictMemory, adds_up_a_ranks_stages_slots_and_links) {
                                                 Pair("boundary", predicted->boundary)));
 }
 
+TEST(PredictMemory, experts_inputs_take_a_slot_of_each_block_for_every_microbatch_in_flight) {
+  JobSpec spec = job();
+  spec.model.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 8, .layers = {0, 1}};
+  // 6 tokens, 2 choices: 12 rows of 12, 576 bytes. The activation slot has none of them.
+  EXPECT_EQ(payload_slot_bytes(spec, {ItemKind::Block, LayerIndex(0)}), 576);
+  EXPECT_EQ(payload_slot_bytes(spec, {ItemKind::Block, LayerIndex(3)}), 0);
+  EXPECT_EQ(payload_slot_bytes(spec, {ItemKind::Head, {}}), 0);
+  spec.train.dtype = "bfloat16";
+  EXPECT_EQ(payload_slot_bytes(spec, {ItemKind::Block, LayerIndex(0)}), 320);  // 288
+  spec.train.dtype = "float32";
+  // Probabilities [6,4] 96 -> 128, log-sum-exp 64, three of [6,2] 64, sources [12] 64, offsets [5] 64, gate and up
+  // [12,16] 768, in place of gate and up [6,20] 480 -> 512.
+  EXPECT_EQ(activation_slot_bytes(spec, {{ItemKind::Block, LayerIndex(0)}}, BackwardForm::Fused),
+            kBlockSlot - 512 + 128 + 64 + 3 * 64 + 64 + 64 + 768);
+  const Split split = {{{ItemKind::Embedding, {}}, {ItemKind::Block, LayerIndex(0)}},
+                       {{ItemKind::Block, LayerIndex(1)}, {ItemKind::Head, {}}}};
+  const LoweredProgram lowered = *lower(*generate({"1f1b", 2, 4, 1}));
+  const MemoryPrediction first = *predict_memory(spec, split, lowered.ranks[0]);
+  EXPECT_EQ(first.payload, 2 * 576);  // two in flight on rank 0, one on the last
+  EXPECT_EQ(predict_memory(spec, split, lowered.ranks[1])->payload, 576);
+  EXPECT_THAT(first.by_kind(), ::testing::Contains(Pair("payload", 2 * 576)));
+  EXPECT_EQ(first.total(), first.parameters + first.packed + first.gradients + first.optimizer +
+                               first.activations + first.payload + first.boundary);
+}
+
 TEST(PredictMemory, a_tied_matrix_is_held_where_it_is_used_and_updated_once) {
   constexpr int64_t kMatrix = 12352;  // [257, 12] in whole cache lines
   const JobSpec untied = job();

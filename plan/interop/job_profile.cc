@@ -82,7 +82,7 @@ Status predict_bytes(const JobSpec& job, LayerCosts& costs) {
   const std::vector<Item> items = model_items(job.model);
   for (size_t i = 0; i < items.size(); ++i) {
     const int64_t slot = activation_slot_bytes(job, {items[i]}, BackwardForm::Fused);
-    costs.layers[i].keep.activation_bytes = slot;
+    costs.layers[i].keep.activation_bytes = slot + payload_slot_bytes(job, items[i]);
     costs.split_backward_bytes.push_back(activation_slot_bytes(job, {items[i]}, BackwardForm::Split) - slot);
     PENSTOCK_ASSIGN_OR_RETURN(costs.layers[i].keep.static_bytes, static_bytes_of(job, items[i]));
   }

@@ -85,6 +85,7 @@ Status Interpreter::validate(const ResolvedInstruction& instruction) {
   PENSTOCK_ASSIGN_OR_RETURN(const bool stands, parts_.actions.validate_step(step_));
   if (stands) return ok_status();
   PENSTOCK_RETURN_IF_ERROR(undo_warm_up({leases_, transfers_, parts_.links, parts_.endpoint}, unposted_));
+  for (Stage* stage : parts_.stages) stage->forget_forwards();
   parts_.recorder.forget_actions();
   if (traces()) parts_.trace->forget_works();
   PENSTOCK_RETURN_IF_ERROR(begin_step(step_));

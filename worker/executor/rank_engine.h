@@ -18,6 +18,7 @@
 #include "proto/codec/codec.h"
 #include "proto/codec/messages.h"
 #include "worker/buffers/activation_pool.h"
+#include "worker/buffers/payload_pool.h"
 #include "worker/executor/resolved_program.h"
 #include "worker/model/stage.h"
 #include "worker/telemetry/step_recorder.h"
@@ -55,6 +56,8 @@ class RankEngine {
   // In the order of the program's buffers.
   virtual const std::vector<Stage*>& stages() const = 0;
   virtual const std::vector<ActivationPool*>& pools() const = 0;
+  // Of all its stages.
+  virtual std::vector<PayloadPool*> payload_pools() const { return {}; }
   virtual BoundaryShape boundary() const = 0;
   virtual Pairs pairs() const { return Pairs::InTurn; }
 

@@ -55,7 +55,7 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
                      *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
   for (const plan::StageBuffers& buffers : program.buffers) {
-    PENSTOCK_ASSIGN_OR_RETURN(StageMemory stage, make_stage(job, buffers));
+    PENSTOCK_ASSIGN_OR_RETURN(StageMemory stage, make_stage(job, program, buffers));
     stage_list_.push_back(stage.stage.get());
     pool_list_.push_back(stage.pool.get());
     stages_.push_back(std::move(stage));
@@ -88,6 +88,7 @@ Status RankModel::warm_up() {
 }
 
 StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
+                                                       const plan::RankProgram& program,
                                                        const plan::StageBuffers& buffers) {
   const std::vector<plan::Item>& items = job.parallel.split[buffers.stage.value];
   const int64_t slot_bytes = ModelStage::slot_bytes(job, items, buffers.backward);
@@ -98,9 +99,14 @@ StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
                                                        buffers.activation_slots, buffers.stage.value)));
   memory.pool = std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes,
                                                  memory.slab.view());
+  const StagePayloadsShape payloads{.stage = buffers.stage,
+                                    .activation_slots = buffers.activation_slots,
+                                    .slots = plan::payload_high_water(program, buffers.stage)};
+  PENSTOCK_ASSIGN_OR_RETURN(memory.payloads, StagePayloads::create(job, items, payloads, clock_));
+  StageEnvironment around = environment(job, tokens_ ? &*tokens_ : nullptr);
+  around.payloads = memory.payloads.get();
   memory.stage =
-      std::make_unique<ModelStage>(buffers.stage, items, environment(job, tokens_ ? &*tokens_ : nullptr),
-                                   memory.slab.view(), buffers.backward);
+      std::make_unique<ModelStage>(buffers.stage, items, around, memory.slab.view(), buffers.backward);
   return memory;
 }
 
@@ -120,6 +126,27 @@ StatusOr<kernels::SlabView> RankModel::activations(StageIndex stage) const {
     if (memory.stage->index() == stage) return memory.slab.view();
   }
   return not_found("stage {} is not of this rank", stage.value);
+}
+
+const StagePayloads* RankModel::payloads(StageIndex stage) const {
+  for (const StageMemory& memory : stages_) {
+    if (memory.stage->index() == stage) return memory.payloads.get();
+  }
+  return nullptr;
+}
+
+std::vector<PayloadPool*> RankModel::payload_pools() const {
+  std::vector<PayloadPool*> pools;
+  for (const StageMemory& memory : stages_) {
+    for (const auto& pool : memory.payloads->pools()) pools.push_back(pool.get());
+  }
+  return pools;
+}
+
+int64_t RankModel::payload_bytes() const {
+  int64_t bytes = 0;
+  for (const StageMemory& memory : stages_) bytes += memory.payloads->bytes();
+  return bytes;
 }
 
 int64_t RankModel::activation_bytes() const {

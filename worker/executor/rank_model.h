@@ -64,6 +64,10 @@ class RankModel {
   StageEnvironment environment(const plan::JobSpec& job, TokenSource* tokens);
   // All activation slots of one of the rank's stages. NotFound: it is another rank's.
   StatusOr<kernels::SlabView> activations(StageIndex stage) const;
+  // All payload pools of one of the rank's stages; null: it is another rank's.
+  const StagePayloads* payloads(StageIndex stage) const;
+  // Of all its stages.
+  std::vector<PayloadPool*> payload_pools() const;
   AdamW& optimizer() { return *optimizer_; }
   // What a checkpoint holds of it; lives in it.
   TrainingState training_state() const;
@@ -80,12 +84,14 @@ class RankModel {
   int64_t gradient_bytes() const { return parameters_->gradient_bytes(); }
   int64_t optimizer_bytes() const { return optimizer_->optimizer_bytes(); }
   int64_t activation_bytes() const;
+  int64_t payload_bytes() const;
   int64_t weight_version_bytes() const { return versions_->bytes(); }
 
  private:
   struct StageMemory {
     kernels::Slab slab;
     std::unique_ptr<ActivationPool> pool;
+    std::unique_ptr<StagePayloads> payloads;
     std::unique_ptr<ModelStage> stage;
   };
 
@@ -95,9 +101,11 @@ class RankModel {
   // So that every kernel is made, and the fingerprint complete, before the first step.
   Status warm_up();
   Status open_data(const plan::JobSpec& job, const plan::RankProgram& program);
-  StatusOr<StageMemory> make_stage(const plan::JobSpec& job, const plan::StageBuffers& buffers);
+  StatusOr<StageMemory> make_stage(const plan::JobSpec& job, const plan::RankProgram& program,
+                                   const plan::StageBuffers& buffers);
 
   const RankContext context_;
+  SystemClock clock_;  // of the age of leases
   kernels::ComputeThreads threads_;
   std::unique_ptr<kernels::Operators> operators_;
   std::optional<ParameterStore> parameters_;

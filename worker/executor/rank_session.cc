@@ -136,14 +136,25 @@ Status RankSession::report_step(StepIndex step) {
   report_.step = step.value;
   engine_->describe_step(report_);
   recorder_->end(environment_.clock.now(), engine_->cpu_time(), report_);
+  report_slots();
+  PENSTOCK_RETURN_IF_ERROR(engine_->after_step(step, report_));
+  recorder_->begin(environment_.clock.now(), engine_->cpu_time());  // what stood between the steps is in none
+  return engine_->is_provisional() ? ok_status() : environment_.report(report_frame_);
+}
+
+void RankSession::report_slots() {
   const std::vector<ActivationPool*>& pools = engine_->pools();
   for (size_t i = 0; i < pools.size(); ++i) {
     report_.stages[i].activation_slots = pools[i]->capacity();
     report_.stages[i].activation_slots_peak = pools[i]->held_peak();
   }
-  PENSTOCK_RETURN_IF_ERROR(engine_->after_step(step, report_));
-  recorder_->begin(environment_.clock.now(), engine_->cpu_time());  // what stood between the steps is in none
-  return engine_->is_provisional() ? ok_status() : environment_.report(report_frame_);
+  for (size_t i = 0; i < payload_pools_.size(); ++i) {
+    PayloadPool& pool = *payload_pools_[i];
+    PayloadSlots& told = report_.payloads[i];
+    told.held = pool.held();
+    told.held_peak = pool.held_peak();
+    told.oldest_lease_seconds = to_seconds(pool.take_longest_lease());
+  }
 }
 
 StatusOr<bool> RankSession::validate_step(StepIndex) {
@@ -157,6 +168,14 @@ StatusOr<bool> RankSession::validate_step(StepIndex) {
 // All of these are allocated before the first step and kept to the end: the peak is what is held.
 void RankSession::account_memory() {
   report_.memory = engine_->memory(links_->bytes());
+  payload_pools_ = engine_->payload_pools();
+  for (PayloadPool* pool : payload_pools_) {
+    report_.payloads.push_back({.stage = pool->stage(),
+                                .layer = pool->layer(),
+                                .kind = name_of(pool->kind()),
+                                .slots = pool->slots()});
+    pool->take_longest_lease();  // that of the warm-up
+  }
 }
 
 Status RankSession::check_memory_budget() const {

@@ -63,13 +63,15 @@ class RankSession final : public StepActions {
   Status optimizer_step(StepIndex step) override;
   StatusOr<bool> validate_step(StepIndex step) override;
   Status report_step(StepIndex step);
+  void report_slots();
 
   ExecutorAssignment executor_assignment_;
   const Assignment& assignment_;
   RankEnvironment environment_;
   plan::JobSpec job_;
   std::unique_ptr<RankEngine> engine_;
-  std::string fingerprint_;  // of the engine
+  std::vector<PayloadPool*> payload_pools_;  // of the engine
+  std::string fingerprint_;                  // of the engine
   std::unique_ptr<LinkBuffers> links_;
   std::unique_ptr<StepRecorder> recorder_;
   std::unique_ptr<Endpoint> endpoint_;  // ends before the memory above, into which it may still write

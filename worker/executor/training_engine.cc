@@ -67,6 +67,7 @@ std::vector<MemoryKind> TrainingEngine::memory(int64_t link_bytes) const {
     kinds.insert(kinds.begin() + 4, {"rollback", rollback});
   }
   if (writer_) kinds.push_back({"snapshot", writer_->snapshot_bytes()});
+  if (const int64_t payload = model_->payload_bytes(); payload > 0) kinds.push_back({"payload", payload});
   const int64_t versions = model_->weight_version_bytes();
   if (versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", versions});
   return kinds;

@@ -31,6 +31,7 @@ class TrainingEngine final : public RankEngine {
 
   const std::vector<Stage*>& stages() const override { return model_->stages(); }
   const std::vector<ActivationPool*>& pools() const override { return model_->pools(); }
+  std::vector<PayloadPool*> payload_pools() const override { return model_->payload_pools(); }
   BoundaryShape boundary() const override;
   // Not counted: the operators' own scratch and tables, which the warm-up makes.
   std::vector<MemoryKind> memory(int64_t link_bytes) const override;

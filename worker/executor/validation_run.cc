@@ -54,6 +54,7 @@ Status ValidationRun::make_stages() {
         std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes, used));
     StageEnvironment environment = model_.environment(job_, tokens_ ? &*tokens_ : nullptr);
     environment.evaluation = true;
+    environment.payloads = model_.payloads(buffers.stage);
     stages_.push_back(std::make_unique<ModelStage>(buffers.stage, items, environment, used));
     indices.push_back(buffers.stage);
   }

@@ -36,7 +36,8 @@ std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan:
     case plan::ItemKind::Embedding:
       return std::make_unique<EmbeddingItem>(job, parameters, *environment.tokens, backward, layout);
     case plan::ItemKind::Block:
-      return std::make_unique<TransformerBlock>(job, item.layer, parameters, backward, layout);
+      return std::make_unique<TransformerBlock>(job, item.layer, parameters, backward, layout,
+                                                environment.payloads);
     case plan::ItemKind::Head:
       return std::make_unique<HeadItem>(job, parameters, *environment.tokens, layout);
   }
@@ -76,6 +77,10 @@ void ModelStage::begin_step(StepIndex) {
   for (const std::unique_ptr<ModelItem>& item : items_) item->begin_step();
 }
 
+void ModelStage::forget_forwards() {
+  for (const std::unique_ptr<ModelItem>& item : items_) item->forget_forwards();
+}
+
 std::vector<const ExpertLoad*> ModelStage::expert_loads() const {
   std::vector<const ExpertLoad*> loads;
   for (const std::unique_ptr<ModelItem>& item : items_) {
@@ -112,7 +117,7 @@ Status ModelStage::backward(const StageCall& call) {
   kernels::TensorView gradient = call.input;
   for (size_t i = items_.size(); i-- > 0;) {
     const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
-    items_[i]->backward(on, gradient, input_gradient);
+    PENSTOCK_RETURN_IF_ERROR(items_[i]->backward(on, gradient, input_gradient));
     gradient = input_gradient;
   }
   return ok_status();
@@ -130,7 +135,7 @@ Status ModelStage::input_gradient(const StageCall& call) {
       const kernels::TensorView kept = items_[i - 1]->saved_output_gradient(on.slot);
       input_gradient = kept.empty() ? environment_.workspace.edge[i % 2] : kept;
     }
-    items_[i]->input_gradient(on, gradient, input_gradient);
+    PENSTOCK_RETURN_IF_ERROR(items_[i]->input_gradient(on, gradient, input_gradient));
     gradient = input_gradient;
   }
   return ok_status();
@@ -194,10 +199,12 @@ ItemCall ModelStage::item_call(const StageCall& call) const {
           .microbatch = call.microbatch,
           .microbatch_of_step = microbatch_of_step(call),
           .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
+          .slot_index = call.slot,
           .operators = environment_.operators,
           .workspace = environment_.workspace,
           .warm_up = call.warm_up,
           .evaluation = environment_.evaluation,
+          .keeps = !environment_.evaluation,
           .document_starts = environment_.workspace.document_starts};
 }
 

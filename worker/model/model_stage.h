@@ -24,6 +24,7 @@
 #include "worker/data/token_source.h"
 #include "worker/model/parameters.h"
 #include "worker/model/stage.h"
+#include "worker/model/stage_payloads.h"
 #include "worker/model/weight_versions.h"
 #include "worker/model/workspace.h"
 
@@ -45,6 +46,7 @@ struct StageEnvironment {
   plan::RankPlace place{};             // in the job
   // Among which the experts of its blocks are shared out; null: all are here. Connected before the first step.
   const GroupMember* expert_group = nullptr;
+  const StagePayloads* payloads = nullptr;  // of the stage; needed where a block has experts
 };
 
 class ModelStage final : public Stage {
@@ -68,6 +70,7 @@ class ModelStage final : public Stage {
   // made zero.
   Status warm_up();
   void begin_step(StepIndex step) override;
+  void forget_forwards() override;
   Status forward(const StageCall& call) override;
   Status backward(const StageCall& call) override;
   Status input_gradient(const StageCall& call) override;

@@ -415,6 +415,25 @@ TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
   }
 }
 
+TEST_F(ModelStageTest, payload_pools_take_the_predicted_bytes) {
+  const SystemClock clock;
+  for (const plan::JobSpec& spec :
+       {job(), with_experts(job()), in_bfloat16(with_capacity(with_experts(job())))}) {
+    const plan::Split split = cut(spec.model, {3, 3, 1});
+    const auto program =
+        plan::lower(plan::generate({.name = "zb-h1", .ranks = 3, .microbatches = 4}).value());
+    for (const plan::RankProgram& rank : program->ranks) {
+      const StageIndex stage = rank.buffers[0].stage;
+      const std::vector<plan::Item>& items = split[static_cast<size_t>(stage.value)];
+      const auto payloads = StagePayloads::create(
+          spec, items, {.stage = stage, .slots = plan::payload_high_water(rank, stage)}, clock);
+      EXPECT_EQ((*payloads)->bytes(), plan::predict_memory(spec, split, rank)->payload);
+      const bool has_experts = spec.model.moe.num_experts > 0 && stage.value < 2;
+      EXPECT_EQ((*payloads)->bytes() > 0, has_experts);
+    }
+  }
+}
+
 TEST_F(ModelStageTest, older_weight_versions_take_the_predicted_bytes) {
   kernels::ComputeThreads threads(1);
   const auto operators = kernels::make_cpu_operators(threads);

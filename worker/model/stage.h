@@ -35,6 +35,9 @@ class Stage {
   // Forgets the losses of the step before. Called once before the first forward of a step.
   virtual void begin_step(StepIndex) {}
 
+  // Gives back what forwards hold beside their activation slots whose backwards will not come: all slots are free.
+  virtual void forget_forwards() {}
+
   virtual Status forward(const StageCall& call) = 0;
   virtual Status backward(const StageCall& call) = 0;         // fused: input and weight gradients
   virtual Status input_gradient(const StageCall& call) = 0;   // split: as backward

@@ -1,7 +1,7 @@
 // Switches the rule off that a payload's slot stays taken until its backward has read it: what a pool without leases
 // does, silently. For the test that shows why there are leases; nothing but a test can include it.
 //
-//     end_all      behind a forward: its slot is free, as if the lease had ended with it
+//     end_all      before a forward: slots are free, as if every lease had ended with the forward that took it
 //     resume_all   before a backward: it reads that slot all the same, whatever stands there by now
 #pragma once
 

@@ -28,12 +28,18 @@ Status EmbeddingItem::forward(const ItemCall& call, kernels::TensorView output) 
   return ok_status();
 }
 
-void EmbeddingItem::backward(const ItemCall& call, kernels::TensorView output_gradient, kernels::TensorView) {
-  call.operators.embedding_backward(saved_.tokens.in(call.slot), output_gradient, table_.gradient);
+Status EmbeddingItem::backward(const ItemCall& call, kernels::TensorView output_gradient,
+                               kernels::TensorView) {
+  add_gradient(call, output_gradient);
+  return ok_status();
 }
 
 void EmbeddingItem::weight_gradient(const ItemCall& call) {
-  backward(call, saved_output_gradient(call.slot), {});
+  add_gradient(call, saved_output_gradient(call.slot));
+}
+
+void EmbeddingItem::add_gradient(const ItemCall& call, kernels::TensorView output_gradient) const {
+  call.operators.embedding_backward(saved_.tokens.in(call.slot), output_gradient, table_.gradient);
 }
 
 }  // namespace penstock::worker

@@ -26,11 +26,13 @@ class EmbeddingItem final : public ModelItem {
 
   kernels::TensorView saved_residual(void*) const override { return {}; }
   Status forward(const ItemCall& call, kernels::TensorView output) override;
-  void backward(const ItemCall& call, kernels::TensorView output_gradient, kernels::TensorView) override;
+  Status backward(const ItemCall& call, kernels::TensorView output_gradient, kernels::TensorView) override;
   kernels::TensorView saved_output_gradient(void* slot) const override {
     return saved_.output_gradient.in(slot);
   }
-  void input_gradient(const ItemCall&, kernels::TensorView, kernels::TensorView) override {}
+  Status input_gradient(const ItemCall&, kernels::TensorView, kernels::TensorView) override {
+    return ok_status();
+  }
   void weight_gradient(const ItemCall& call) override;
 
  private:
@@ -38,6 +40,8 @@ class EmbeddingItem final : public ModelItem {
     Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout);
     Place tokens, output_gradient;
   };
+  void add_gradient(const ItemCall& call, kernels::TensorView output_gradient) const;
+
   Saved saved_;
   const Parameter& table_;
   TokenSource* source_;

@@ -26,12 +26,14 @@ Experts::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout&
   offsets = layout.place(DataType::Int32, {moe.num_experts + 1});
   gate_up = layout.place(type, {rows, 2 * moe.moe_intermediate_size});
   if (form == plan::BackwardForm::Split) weighted = layout.place(type, {rows, moe.moe_intermediate_size});
-  payload = layout.place(type, {rows, job.model.hidden_size});
 }
 
 Experts::Experts(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters,
-                 const Saved& saved)
+                 const Saved& saved, const BlockPayloads& payloads)
     : saved_(saved),
+      inputs_(payloads.inputs),
+      leases_(static_cast<size_t>(payloads.activation_slots)),
+      payload_(Layout().place(activation_type(job), {job.local_expert_rows(), job.model.hidden_size})),
       global_batch_size_(job.train.global_batch_size),
       microbatch_size_(job.train.microbatch_size),
       sequence_length_(job.data.sequence_length),
@@ -64,6 +66,14 @@ TensorView Experts::weighted(const ItemCall& call) const {
   return saved_.weighted.rank == 0 ? call.workspace.expert_weighted : saved_.weighted.in(call.slot);
 }
 
+TensorView Experts::payload(const ItemCall& call) const {
+  return payload_.in(leases_[static_cast<size_t>(call.slot_index)].data());
+}
+
+void Experts::forget_forwards() {
+  for (PayloadLease& lease : leases_) lease = {};
+}
+
 // Their packed copies move with the version of the weights.
 std::span<const kernels::ExpertWeights> Experts::weights() {
   for (size_t e = 0; e < weights_.size(); ++e)
@@ -77,21 +87,24 @@ kernels::RouterLossShape Experts::counted(const ItemCall& call) const {
   return {std::clamp<int64_t>(left, 0, microbatch_size_), sequence_length_};
 }
 
-void Experts::forward(const ItemCall& call, TensorView x, TensorView added, TensorView output) {
+Status Experts::forward(const ItemCall& call, TensorView x, TensorView added, TensorView output) {
   Operators& ops = call.operators;
   const Routing routed = routing(call.slot);
   const Dispatch to = dispatch(call.slot);
-  const TensorView payload = saved_.payload.in(call.slot);
   const TensorView outputs = call.workspace.expert_rows;
+  PayloadLease& lease = leases_[static_cast<size_t>(call.slot_index)];
+  PENSTOCK_ASSIGN_OR_RETURN(lease, inputs_->acquire(call.microbatch));
   ops.router(x, router_.value, normalise_, routed);
   const int64_t dropped = ops.plan_dispatch(routed.expert, capacity_, to);
-  ops.gather_rows(x, to, payload);
-  ops.experts(payload, to.offsets, weights(), saved_.gate_up.in(call.slot), outputs);
+  ops.gather_rows(x, to, payload(call));
+  ops.experts(payload(call), to.offsets, weights(), saved_.gate_up.in(call.slot), outputs);
   ops.combine_rows(outputs, to, routed.weight, added, output);
   if (!call.evaluation) note_load(call, to, dropped);
+  if (!call.keeps) lease.release();
+  return ok_status();
 }
 
-void Experts::input_gradient(const ItemCall& call, TensorView output_gradient, TensorView x_gradient) {
+Status Experts::input_gradient(const ItemCall& call, TensorView output_gradient, TensorView x_gradient) {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
   const Routing routed = routing(call.slot);
@@ -112,6 +125,7 @@ void Experts::input_gradient(const ItemCall& call, TensorView output_gradient, T
   ops.router_gradient(routed, normalise_, space.choice_gradient, counted(call), scales_, logit_gradient);
   ops.router_input_gradient(logit_gradient, router_.value, x_gradient);
   ops.combine_rows(space.expert_payload_gradient, to, {}, x_gradient, x_gradient);
+  return ok_status();
 }
 
 void Experts::weight_gradient(const ItemCall& call, TensorView output_gradient, TensorView x) {
@@ -119,11 +133,12 @@ void Experts::weight_gradient(const ItemCall& call, TensorView output_gradient, 
   const TensorView gradient_rows = call.workspace.expert_rows;
   const Dispatch to = dispatch(call.slot);
   ops.gather_rows(output_gradient, to, gradient_rows);
-  ops.experts_weight_gradient({.payload = saved_.payload.in(call.slot),
+  ops.experts_weight_gradient({.payload = payload(call),
                                .output_gradient = gradient_rows,
                                .gate_up_gradient = saved_.gate_up.in(call.slot),
                                .weighted = weighted(call)},
                               to.offsets, gradients_);
+  leases_[static_cast<size_t>(call.slot_index)].release();
   ops.router_weight_gradient(saved_.probabilities.in(call.slot), x, router_.gradient);
 }
 

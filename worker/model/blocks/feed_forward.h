@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "base/status.h"
 #include "kernels/tensor/tensor.h"
 #include "worker/model/blocks/item.h"
 
@@ -17,12 +18,12 @@ class FeedForward {
   virtual ~FeedForward() = default;
 
   // output = added + network(x), all [T, H]; without `added`, which may be output, the network alone.
-  virtual void forward(const ItemCall& call, kernels::TensorView x, kernels::TensorView added,
-                       kernels::TensorView output) = 0;
+  virtual Status forward(const ItemCall& call, kernels::TensorView x, kernels::TensorView added,
+                         kernels::TensorView output) = 0;
   // Writes x_gradient. What weight_gradient reads stays in the slot; of a whole backward also in the workspace, where
   // attention's half leaves it alone.
-  virtual void input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
-                              kernels::TensorView x_gradient) = 0;
+  virtual Status input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                                kernels::TensorView x_gradient) = 0;
   // `output_gradient` as in input_gradient, x as in the forward.
   virtual void weight_gradient(const ItemCall& call, kernels::TensorView output_gradient,
                                kernels::TensorView x) = 0;
@@ -30,6 +31,8 @@ class FeedForward {
   // How its experts were used in the step so far; null where there are none.
   virtual const ExpertLoad* load() const { return nullptr; }
   virtual void clear_load() {}
+  // Gives back what forwards hold beside their slots whose backwards will not come.
+  virtual void forget_forwards() {}
 };
 
 }  // namespace penstock::worker

@@ -61,9 +61,10 @@ Status HeadItem::read_targets(const ItemCall& call) {
   return source_->microbatch(call.step, call.microbatch_of_step, {}, tokens);
 }
 
-void HeadItem::backward(const ItemCall& call, TensorView, TensorView input_gradient) {
+Status HeadItem::backward(const ItemCall& call, TensorView, TensorView input_gradient) {
   call.operators.rms_norm_backward(saved_.x.in(call.slot), norm_.value, saved_.inverse_rms.in(call.slot),
                                    saved_.normed_gradient.in(call.slot), input_gradient, norm_.gradient);
+  return ok_status();
 }
 
 }  // namespace penstock::worker

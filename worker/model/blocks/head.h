@@ -28,11 +28,11 @@ class HeadItem final : public ModelItem {
 
   kernels::TensorView saved_residual(void* slot) const override { return saved_.x.in(slot); }
   Status forward(const ItemCall& call, kernels::TensorView) override;
-  void backward(const ItemCall& call, kernels::TensorView, kernels::TensorView input_gradient) override;
+  Status backward(const ItemCall& call, kernels::TensorView, kernels::TensorView input_gradient) override;
   kernels::TensorView saved_output_gradient(void*) const override { return {}; }
-  void input_gradient(const ItemCall& call, kernels::TensorView,
-                      kernels::TensorView input_gradient) override {
-    backward(call, {}, input_gradient);
+  Status input_gradient(const ItemCall& call, kernels::TensorView,
+                        kernels::TensorView input_gradient) override {
+    return backward(call, {}, input_gradient);
   }
   void weight_gradient(const ItemCall&) override {}
 

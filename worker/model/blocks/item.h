@@ -25,11 +25,13 @@ struct ItemCall {
   MicrobatchIndex microbatch;          // of the pipeline
   MicrobatchIndex microbatch_of_step;  // among those of all pipelines: samples and random streams go by it
   void* slot = nullptr;                // first byte of the stage's activation slot
+  int slot_index = 0;                  // which one it is
   kernels::Operators& operators;
   const Workspace& workspace;
   // Before the first step, on tokens that are all 0, to make what the first use of a shape makes.
   bool warm_up = false;
   bool evaluation = false;                // no backward follows: no gradient is formed
+  bool keeps = true;                      // a backward reads what this forward saves
   kernels::TensorView document_starts{};  // [T] i32 where attention stays inside documents; else empty
 };
 
@@ -41,6 +43,8 @@ class ModelItem {
 
   // Forgets what it has counted of the step before.
   virtual void begin_step() {}
+  // Gives back what forwards hold beside their slots whose backwards will not come.
+  virtual void forget_forwards() {}
   // How its experts were used in the step so far; null where it has none.
   virtual const ExpertLoad* expert_load() const { return nullptr; }
 
@@ -52,16 +56,16 @@ class ModelItem {
 
   // Reads `output_gradient` [T, H], writes `input_gradient` [T, H] (another tensor). Empty where the item has
   // none.
-  virtual void backward(const ItemCall& call, kernels::TensorView output_gradient,
-                        kernels::TensorView input_gradient) = 0;
+  virtual Status backward(const ItemCall& call, kernels::TensorView output_gradient,
+                          kernels::TensorView input_gradient) = 0;
 
   // The halves, of an item laid out for BackwardForm::Split. Where the item keeps the gradient of its output from I to
   // W: whoever makes it writes it there. Empty: it keeps none, any tensor will do.
   virtual kernels::TensorView saved_output_gradient(void* slot) const = 0;
   // As backward; leaves what weight_gradient reads in the slot. `output_gradient` is saved_output_gradient, unless
   // that is empty.
-  virtual void input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
-                              kernels::TensorView input_gradient) = 0;
+  virtual Status input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                                kernels::TensorView input_gradient) = 0;
   virtual void weight_gradient(const ItemCall& call) = 0;
 };
 

@@ -36,15 +36,16 @@ TensorView Mlp::activated(const ItemCall& call) const {
   return saved_.activated.rank == 0 ? call.workspace.activated : saved_.activated.in(call.slot);
 }
 
-void Mlp::forward(const ItemCall& call, TensorView x, TensorView added, TensorView output) {
+Status Mlp::forward(const ItemCall& call, TensorView x, TensorView added, TensorView output) {
   Operators& ops = call.operators;
   const TensorView gate_up = saved_.gate_up.in(call.slot);
   ops.linear(x, gate_.packed.weight, gate_up);
   ops.swiglu(gate_of(gate_up), up_of(gate_up), call.workspace.activated);
   ops.linear(call.workspace.activated, down_.packed.weight, output, added);
+  return ok_status();
 }
 
-void Mlp::input_gradient(const ItemCall& call, TensorView output_gradient, TensorView x_gradient) {
+Status Mlp::input_gradient(const ItemCall& call, TensorView output_gradient, TensorView x_gradient) {
   Operators& ops = call.operators;
   const TensorView gate_up = saved_.gate_up.in(call.slot);
   const TensorView activated_gradient = call.workspace.activated_gradient;
@@ -52,6 +53,7 @@ void Mlp::input_gradient(const ItemCall& call, TensorView output_gradient, Tenso
   ops.swiglu_backward(gate_of(gate_up), up_of(gate_up), activated_gradient, gate_of(gate_up), up_of(gate_up),
                       activated(call));
   ops.linear_input_gradient(gate_up, gate_.packed.weight, x_gradient);
+  return ok_status();
 }
 
 void Mlp::weight_gradient(const ItemCall& call, TensorView output_gradient, TensorView x) {

@@ -21,10 +21,10 @@ class Mlp final : public FeedForward {
   };
   Mlp(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters, const Saved& saved);
 
-  void forward(const ItemCall& call, kernels::TensorView x, kernels::TensorView added,
-               kernels::TensorView output) override;
-  void input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
-                      kernels::TensorView x_gradient) override;
+  Status forward(const ItemCall& call, kernels::TensorView x, kernels::TensorView added,
+                 kernels::TensorView output) override;
+  Status input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                        kernels::TensorView x_gradient) override;
   void weight_gradient(const ItemCall& call, kernels::TensorView output_gradient,
                        kernels::TensorView x) override;
 

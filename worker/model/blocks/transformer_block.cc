@@ -3,6 +3,8 @@
 #include <array>
 #include <string>
 
+#include "base/check.h"
+
 #include "worker/model/activation_type.h"
 #include "worker/model/blocks/experts.h"
 #include "worker/model/blocks/mlp.h"
@@ -36,9 +38,11 @@ namespace {
 
 std::unique_ptr<FeedForward> make_feed_forward(const plan::JobSpec& job, LayerIndex layer,
                                                const ParameterStore& parameters, plan::BackwardForm form,
-                                               Layout& layout) {
+                                               Layout& layout, const StagePayloads* payloads) {
   if (job.model.has_experts(layer)) {
-    return std::make_unique<Experts>(job, layer, parameters, Experts::Saved(job, form, layout));
+    PENSTOCK_CHECK(payloads != nullptr, "layer {} needs payload slots", layer.value);
+    return std::make_unique<Experts>(job, layer, parameters, Experts::Saved(job, form, layout),
+                                     payloads->of_block(layer));
   }
   return std::make_unique<Mlp>(job, layer, parameters, Mlp::Saved(job, form, layout));
 }
@@ -69,7 +73,8 @@ TransformerBlock::Weights::Weights(const plan::ModelSpec& model, LayerIndex laye
 }
 
 TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
-                                   const ParameterStore& parameters, plan::BackwardForm form, Layout& layout)
+                                   const ParameterStore& parameters, plan::BackwardForm form, Layout& layout,
+                                   const StagePayloads* payloads)
     : model_(job.model),
       layer_(layer),
       seed_(job.train.seed),
@@ -81,12 +86,11 @@ TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
              .head_size = job.model.head_size()},
       saved_(job, form, layout),
       weights_(job.model, layer, parameters),
-      feed_forward_(make_feed_forward(job, layer, parameters, form, layout)) {}
+      feed_forward_(make_feed_forward(job, layer, parameters, form, layout, payloads)) {}
 
 Status TransformerBlock::forward(const ItemCall& call, TensorView output) {
   attention_forward(call);
-  feed_forward_forward(call, output);
-  return ok_status();
+  return feed_forward_forward(call, output);
 }
 
 void TransformerBlock::attention_forward(const ItemCall& call) {
@@ -107,13 +111,14 @@ void TransformerBlock::attention_forward(const ItemCall& call) {
   add_dropped(call, Branch::Attention, x, h);
 }
 
-void TransformerBlock::feed_forward_forward(const ItemCall& call, TensorView output) {
+Status TransformerBlock::feed_forward_forward(const ItemCall& call, TensorView output) {
   const TensorView h = saved_.h.in(call.slot);
   const TensorView normed = call.workspace.normed;
   call.operators.rms_norm(h, weights_.feed_forward_norm.value, model_.rms_norm_eps, normed,
                           saved_.inverse_rms_2.in(call.slot));
-  feed_forward_->forward(call, normed, added_at_once(h), output);
+  PENSTOCK_RETURN_IF_ERROR(feed_forward_->forward(call, normed, added_at_once(h), output));
   add_dropped(call, Branch::FeedForward, h, output);
+  return ok_status();
 }
 
 // output = residual + drop(branch). Without dropout the branch's last operation adds the residual and rounds once.
@@ -186,13 +191,15 @@ TensorView TransformerBlock::residual_gradient(const ItemCall& call, const Left&
   return drops() ? call.workspace.residual_gradient : left.attention_gradient;
 }
 
-void TransformerBlock::backward(const ItemCall& call, TensorView output_gradient, TensorView input_gradient) {
+Status TransformerBlock::backward(const ItemCall& call, TensorView output_gradient,
+                                  TensorView input_gradient) {
   const Workspace& space = call.workspace;
   Left left{output_gradient, space.residual_gradient};
   if (drops()) left = {space.branch_gradient[0], space.branch_gradient[1]};
-  feed_forward_input_gradient(call, output_gradient, left);
+  PENSTOCK_RETURN_IF_ERROR(feed_forward_input_gradient(call, output_gradient, left));
   attention_input_gradient(call, left, input_gradient);
   add_weight_gradients(call, left);
+  return ok_status();
 }
 
 // With dropout the branch's gradient is kept, which I makes of this one.
@@ -204,11 +211,12 @@ TransformerBlock::Left TransformerBlock::left_in_slot(void* slot) const {
   return {saved_.feed_forward_gradient.in(slot), saved_.attention_gradient.in(slot)};
 }
 
-void TransformerBlock::input_gradient(const ItemCall& call, TensorView output_gradient,
-                                      TensorView input_gradient) {
+Status TransformerBlock::input_gradient(const ItemCall& call, TensorView output_gradient,
+                                        TensorView input_gradient) {
   const Left left = left_in_slot(call.slot);
-  feed_forward_input_gradient(call, output_gradient, left);
+  PENSTOCK_RETURN_IF_ERROR(feed_forward_input_gradient(call, output_gradient, left));
   attention_input_gradient(call, left, input_gradient);
+  return ok_status();
 }
 
 void TransformerBlock::weight_gradient(const ItemCall& call) {
@@ -216,17 +224,19 @@ void TransformerBlock::weight_gradient(const ItemCall& call) {
 }
 
 // From the gradient of the output to that of h.
-void TransformerBlock::feed_forward_input_gradient(const ItemCall& call, TensorView output_gradient,
-                                                   const Left& left) const {
+Status TransformerBlock::feed_forward_input_gradient(const ItemCall& call, TensorView output_gradient,
+                                                     const Left& left) const {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
   const TensorView h = saved_.h.in(call.slot);
 
   drop_gradient(call, Branch::FeedForward, output_gradient, left.feed_forward_gradient);
-  feed_forward_->input_gradient(call, left.feed_forward_gradient, space.normed_gradient);
+  PENSTOCK_RETURN_IF_ERROR(
+      feed_forward_->input_gradient(call, left.feed_forward_gradient, space.normed_gradient));
   ops.rms_norm_backward(h, weights_.feed_forward_norm.value, saved_.inverse_rms_2.in(call.slot),
                         space.normed_gradient, residual_gradient(call, left),
                         weights_.feed_forward_norm.gradient, output_gradient, h);
+  return ok_status();
 }
 
 // From the gradient of h to that of x.

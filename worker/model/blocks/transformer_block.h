@@ -34,26 +34,29 @@
 #include "worker/model/counter_random.h"
 #include "worker/model/layout.h"
 #include "worker/model/parameters.h"
+#include "worker/model/stage_payloads.h"
 
 namespace penstock::worker {
 
 class TransformerBlock final : public ModelItem {
  public:
+  // `payloads`: of a block with experts.
   TransformerBlock(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters,
-                   plan::BackwardForm form, Layout& layout);
+                   plan::BackwardForm form, Layout& layout, const StagePayloads* payloads);
 
   static void place(const plan::JobSpec& job, LayerIndex layer, plan::BackwardForm form, Layout& layout);
 
   kernels::TensorView saved_residual(void* slot) const override { return saved_.x.in(slot); }
   Status forward(const ItemCall& call, kernels::TensorView output) override;
-  void backward(const ItemCall& call, kernels::TensorView output_gradient,
-                kernels::TensorView input_gradient) override;
+  Status backward(const ItemCall& call, kernels::TensorView output_gradient,
+                  kernels::TensorView input_gradient) override;
   kernels::TensorView saved_output_gradient(void* slot) const override;
-  void input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
-                      kernels::TensorView input_gradient) override;
+  Status input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                        kernels::TensorView input_gradient) override;
   void weight_gradient(const ItemCall& call) override;
   const ExpertLoad* expert_load() const override { return feed_forward_->load(); }
   void begin_step() override { feed_forward_->clear_load(); }
+  void forget_forwards() override { feed_forward_->forget_forwards(); }
 
  private:
   struct Saved {
@@ -77,10 +80,10 @@ class TransformerBlock final : public ModelItem {
     kernels::TensorView query, key, value;
   };
   void attention_forward(const ItemCall& call);
-  void feed_forward_forward(const ItemCall& call, kernels::TensorView output);
+  Status feed_forward_forward(const ItemCall& call, kernels::TensorView output);
   Left left_in_slot(void* slot) const;
-  void feed_forward_input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
-                                   const Left& left) const;
+  Status feed_forward_input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
+                                     const Left& left) const;
   void attention_input_gradient(const ItemCall& call, const Left& left,
                                 kernels::TensorView input_gradient) const;
   void add_weight_gradients(const ItemCall& call, const Left& left) const;

@@ -33,12 +33,19 @@ inline plan::Split cut(const plan::ModelSpec& model, const std::vector<size_t>& 
   return split;
 }
 
+// Of the slots for payloads that each pool has.
+struct PayloadOptions {
+  int slots = 0;  // 0: one a microbatch
+  bool checks_memory = kChecksMemory;
+};
+
 class SequentialRun {
  public:
   SequentialRun(const plan::JobSpec& job, const plan::Split& split, int threads = 1,
-                plan::BackwardForm backward = plan::BackwardForm::Fused)
+                plan::BackwardForm backward = plan::BackwardForm::Fused, const PayloadOptions& payload = {})
       : job_(job),
         backward_(backward),
+        payload_(payload),
         threads_(threads),
         operators_(kernels::make_cpu_operators(threads_)),
         workspace_(Workspace::create(job_).value()),
@@ -48,6 +55,7 @@ class SequentialRun {
 
   size_t stages() const { return stages_.size(); }
   ModelStage& stage(size_t index) { return *stages_[index]->stage; }
+  const StagePayloads& payloads(size_t stage) const { return *stages_[stage]->payloads; }
   ParameterStore& parameters(size_t stage) { return stages_[stage]->parameters; }
   kernels::Operators& operators() { return *operators_; }
   double loss_sum() const { return stages_.back()->stage->loss_sum(); }
@@ -139,6 +147,7 @@ class SequentialRun {
     kernels::Slab boundary;
     kernels::TensorView activation_view;  // what the stage passes on
     kernels::TensorView gradient_view;    // what it passes back
+    std::unique_ptr<StagePayloads> payloads;
     std::unique_ptr<ModelStage> stage;
   };
 
@@ -166,21 +175,32 @@ class SequentialRun {
                        kernels::Slab::allocate(2 * boundary_bytes, "boundary").value(),
                        {},
                        {},
+                       nullptr,
                        nullptr});
     const kernels::TensorView both(state->boundary.view().data, type, {2 * tokens, job_.model.hidden_size});
     state->activation_view = both.rows(0, tokens);
     state->gradient_view = both.rows(tokens, tokens);
     state->parameters.initialise(job_.model, job_.train.seed);
     state->parameters.pack(*operators_);
-    state->stage = std::make_unique<ModelStage>(
-        StageIndex(static_cast<int64_t>(stages_.size())), items,
-        StageEnvironment{job_, *operators_, state->parameters, workspace_, &tokens_},
-        state->activations.view(), backward_);
+    const StageIndex index(static_cast<int64_t>(stages_.size()));
+    const auto microbatches = static_cast<int>(job_.microbatches());
+    const int slots = payload_.slots > 0 ? payload_.slots : microbatches;
+    const StagePayloadsShape payloads{.stage = index,
+                                      .activation_slots = microbatches,
+                                      .slots = {slots, slots, slots},
+                                      .checks_memory = payload_.checks_memory};
+    state->payloads = StagePayloads::create(job_, items, payloads, clock_).value();
+    StageEnvironment environment{job_, *operators_, state->parameters, workspace_, &tokens_};
+    environment.payloads = state->payloads.get();
+    state->stage =
+        std::make_unique<ModelStage>(index, items, environment, state->activations.view(), backward_);
     stages_.push_back(std::move(state));
   }
 
   plan::JobSpec job_;
   plan::BackwardForm backward_;
+  PayloadOptions payload_;
+  SystemClock clock_;
   kernels::ComputeThreads threads_;
   std::unique_ptr<kernels::Operators> operators_;
   Workspace workspace_;
