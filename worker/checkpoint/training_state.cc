@@ -1,5 +1,7 @@
 #include "worker/checkpoint/training_state.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "base/check.h"
@@ -23,21 +25,23 @@ TrainingState training_state_of(const ParameterStore& parameters,
     const Parameter& parameter = parameters.parameters()[i];
     const plan::ParameterSpec& spec = parameter.spec;
     state.weights.push_back({spec.name, spec.shape, values_of(parameter.weight)});
+    if (moments[i].first.empty()) continue;
     state.moments.push_back({first_moment_name(spec.name), spec.shape, values_of(moments[i].first)});
     state.moments.push_back({second_moment_name(spec.name), spec.shape, values_of(moments[i].second)});
   }
   return state;
 }
 
-TrainingState part_of(const TrainingState& state, std::span<const Parameter> parameters) {
-  std::set<std::string> names;
-  for (const Parameter& parameter : parameters) names.insert(parameter.spec.name);
+TrainingState part_of(const TrainingState& state, std::span<const Parameter> with_weight,
+                      std::span<const Parameter> with_moments) {
+  std::set<std::string> names;  // of tensors
+  for (const Parameter& parameter : with_weight) names.insert(parameter.spec.name);
+  for (const Parameter& parameter : with_moments)
+    names.insert({first_moment_name(parameter.spec.name), second_moment_name(parameter.spec.name)});
+  const auto is_named = [&](const StateTensor& tensor) { return names.contains(tensor.name); };
   TrainingState part;
-  for (size_t i = 0; i < state.weights.size(); ++i) {
-    if (!names.contains(state.weights[i].name)) continue;
-    part.weights.push_back(state.weights[i]);
-    part.moments.insert(part.moments.end(), {state.moments[2 * i], state.moments[2 * i + 1]});
-  }
+  std::copy_if(state.weights.begin(), state.weights.end(), std::back_inserter(part.weights), is_named);
+  std::copy_if(state.moments.begin(), state.moments.end(), std::back_inserter(part.moments), is_named);
   return part;
 }
 

@@ -23,6 +23,7 @@ struct TrainingState {
   std::vector<StateTensor> moments;
 };
 
+// Empty tensors: another rank has them.
 struct MomentsOfParameter {
   kernels::TensorView first;
   kernels::TensorView second;
@@ -32,8 +33,9 @@ struct MomentsOfParameter {
 TrainingState training_state_of(const ParameterStore& parameters,
                                 std::span<const MomentsOfParameter> moments);
 
-// Of these parameters only: replicas of a stage hold the same, and one of them writes it.
-TrainingState part_of(const TrainingState& state, std::span<const Parameter> parameters);
+// The weights of some parameters and the moments of some: where ranks hold the same, one of them writes it.
+TrainingState part_of(const TrainingState& state, std::span<const Parameter> with_weight,
+                      std::span<const Parameter> with_moments);
 
 // Fills the state, and a tied head's copy, from a checkpoint of whatever split, schedule and number of ranks. It must
 // hold exactly the tensors of the model, and have been made after `step` steps. Errors of Checkpoint.

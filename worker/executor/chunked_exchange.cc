@@ -49,15 +49,6 @@ Status ChunkedExchange::add_received(RankIndex peer, kernels::TensorView tensor)
   return in_chunks(tensor, post, [&](int64_t chunk) { add(tensor, chunk); });
 }
 
-Status ChunkedExchange::add_each_other(RankIndex peer, kernels::TensorView tensor) {
-  const auto post = [&](PendingTransfers& slot, int64_t chunk) {
-    const kernels::TensorView theirs = received(tensor, chunk), mine = chunk_of(tensor, chunk);
-    PENSTOCK_RETURN_IF_ERROR(slot.post_receive(peer, theirs.data(), theirs.bytes()));
-    return slot.post_send(peer, mine.data(), mine.bytes());
-  };
-  return in_chunks(tensor, post, [&](int64_t chunk) { add(tensor, chunk); });
-}
-
 // Where the chunk of the peer's tensor arrives.
 kernels::TensorView ChunkedExchange::received(const kernels::TensorView& tensor, int64_t chunk) {
   return {received_.data() + chunk % kInFlight * kChunkElements,

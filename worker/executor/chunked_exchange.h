@@ -2,9 +2,8 @@
 // a time: nothing grows with the tensor.
 //
 // A call is one half of an exchange; the peer makes the other half at the same place among its messages:
-//     send             with receive          the target gets the source's bits
-//     send             with add_received     target += source
-//     add_each_other   with add_each_other   both get the sum of both, with the same bits: two addends have one sum
+//     send   with receive        the target gets the source's bits
+//     send   with add_received   target += source
 // Errors: those of the endpoint. Thread: the interpreter's. All memory is taken by the constructor.
 #pragma once
 
@@ -32,7 +31,6 @@ class ChunkedExchange {
   Status send(RankIndex peer, kernels::TensorView tensor);
   Status receive(RankIndex peer, kernels::TensorView tensor);
   Status add_received(RankIndex peer, kernels::TensorView tensor);
-  Status add_each_other(RankIndex peer, kernels::TensorView tensor);
 
  private:
   kernels::TensorView received(const kernels::TensorView& tensor, int64_t chunk);

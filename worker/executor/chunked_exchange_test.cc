@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <functional>
 #include <random>
 #include <thread>
@@ -68,20 +67,7 @@ TEST(ChunkedExchange, what_is_sent_arrives_bit_for_bit_or_is_added) {
   }
 }
 
-TEST(ChunkedExchange, two_ranks_that_add_each_other_hold_one_sum) {
-  // Replicas of a stage make the same optimizer step only when their sums have the same bits.
-  for (const int64_t size : kSizes) {
-    std::vector<float> first = random_values(size, 3), second = random_values(size, 4);
-    std::vector<float> expected = first;
-    for (size_t i = 0; i < expected.size(); ++i) expected[i] += second[i];
-    exchange([&](ChunkedExchange& mine, RankIndex peer) { return mine.add_each_other(peer, view(first)); },
-             [&](ChunkedExchange& mine, RankIndex peer) { return mine.add_each_other(peer, view(second)); });
-    EXPECT_EQ(first, expected) << size;
-    EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(float)), 0) << size;
-  }
-}
-
-TEST(ChunkedExchange, a_twin_that_leaves_ends_the_sum) {
+TEST(ChunkedExchange, a_peer_that_leaves_ends_the_sum) {
   // In the middle of a tensor: its first chunks have been added, the rest never comes.
   const auto hub = make_in_process_hub();
   InProcessRendezvous rendezvous;
@@ -100,7 +86,7 @@ TEST(ChunkedExchange, a_twin_that_leaves_ends_the_sum) {
   ASSERT_TRUE(endpoint->open({"pipeline", RankIndex(0), 2, "127.0.0.1"}, rendezvous, 30s).ok());
   std::vector<float> values(5 * kChunk);
   ChunkedExchange exchange(*endpoint, *operators);
-  const Status status = exchange.add_each_other(RankIndex(1), view(values));
+  const Status status = exchange.add_received(RankIndex(1), view(values));
   leaver.join();
   EXPECT_EQ(status.code(), StatusCode::kAborted);
   EXPECT_NE(message(status).find("had enough"), std::string::npos) << status;

@@ -30,15 +30,16 @@ Status exchange(Endpoint& endpoint, RankIndex rank, const Announcement& mine,
 
 }  // namespace
 
-Status compare_data(Endpoint& endpoint, RankIndex rank, int ranks, const DataFingerprint* mine) {
+Status compare_data(const JoinedGroup& group, const DataFingerprint* mine) {
+  const RankIndex rank = group.member.rank;
   Announcement announcement;
   if (mine != nullptr) announcement = {.reads_data = 1, .digest = mine->digest()};
-  std::vector<Announcement> all(ranks);
-  PENSTOCK_RETURN_IF_ERROR(exchange(endpoint, rank, announcement, all));
-  for (int peer = 0; peer < ranks; ++peer) {
+  std::vector<Announcement> all(static_cast<size_t>(group.member.ranks));
+  PENSTOCK_RETURN_IF_ERROR(exchange(*group.member.endpoint, rank, announcement, all));
+  for (int peer = 0; peer < group.member.ranks; ++peer) {
     if (mine == nullptr || peer == rank.value || all[peer].reads_data == 0) continue;
-    PENSTOCK_RETURN_IF_ERROR(
-        mine->compare(all[peer].digest, fmt::format("rank {}", rank.value), fmt::format("rank {}", peer)));
+    PENSTOCK_RETURN_IF_ERROR(mine->compare(all[peer].digest, fmt::format("rank {}", group.in_job(rank).value),
+                                           fmt::format("rank {}", group.in_job(RankIndex(peer)).value)));
   }
   return ok_status();
 }

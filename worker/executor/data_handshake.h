@@ -2,16 +2,15 @@
 // of the files, and nothing else would tell that these differ.
 #pragma once
 
-#include "base/ids.h"
 #include "base/status.h"
 #include "worker/data/data_digest.h"
-#include "worker/transport/endpoint.h"
+#include "worker/executor/group_endpoints.h"
 
 namespace penstock::worker {
 
-// Collective over an open endpoint, between the other messages of all ranks. `mine`: null on a rank that
+// Collective over the group, which is open, between the other messages of all ranks. `mine`: null on a rank that
 // reads none. FailedPrecondition on a rank that finds its data to differ from another's: names both, the file
 // and the sizes.
-Status compare_data(Endpoint& endpoint, RankIndex rank, int ranks, const DataFingerprint* mine);
+Status compare_data(const JoinedGroup& group, const DataFingerprint* mine);
 
 }  // namespace penstock::worker

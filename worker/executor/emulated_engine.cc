@@ -65,7 +65,7 @@ Status EmulatedEngine::connect(const EngineConnection& connection) {
       connection.endpoint, device_,
       EmulatedLinkOptions{
           .ranks = ranks, .latency = Duration(costs.latency_ns), .occupancy = Duration(costs.message_ns)});
-  barrier_ = std::make_unique<StepBarrier>(connection.endpoint, assignment_.rank, ranks);
+  barrier_ = std::make_unique<StepBarrier>(connection.endpoint, assignment_.program.rank, ranks);
   return ok_status();
 }
 

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <exception>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -50,10 +51,12 @@ std::unique_ptr<Endpoint> make_endpoint(plan::P2pMode mode) {
 int run_rank(DaemonChannel& channel, const ExecutorAssignment& assignment) {
   const AttemptKey& attempt = assignment.assignment.attempt;
   const RankIndex rank = assignment.assignment.rank;
-  BrokerRendezvous rendezvous(channel, attempt, "pipeline");
+  std::map<std::string, BrokerRendezvous> met;  // by communicator
   const SystemClock clock;
   RankSession session(assignment,
-                      {.rendezvous = rendezvous,
+                      {.rendezvous = [&](const std::string& communicator) -> Rendezvous& {
+                         return met.try_emplace(communicator, channel, attempt, communicator).first->second;
+                       },
                        .report = [&](const codec::ExecutorFrame& frame) { return channel.send(frame); },
                        .make_endpoint = make_endpoint,
                        .clock = clock});

@@ -26,9 +26,11 @@ std::vector<StatusOr<double>> norms_of(const std::vector<Held>& ranks, const Glo
     const RankIndex rank(static_cast<int64_t>(r));
     const int count = static_cast<int>(ranks.size());
     PENSTOCK_RETURN_IF_ERROR(endpoint->open({"pipeline", rank, count, "127.0.0.1"}, rendezvous, 30s));
-    std::vector<Parameter> mine;
-    for (const SquaredNorm& held : ranks[r]) mine.emplace_back().spec.index = held.parameter;
-    const auto norm = GlobalNorm::create(*endpoint, rank, count, mine, whole);
+    JoinedGroup group{.group = {.name = "pipeline"}, .member = {endpoint.get(), rank, count}};
+    for (int each = 0; each < count; ++each) group.group.ranks.emplace_back(each);
+    std::vector<int32_t> mine;
+    for (const SquaredNorm& held : ranks[r]) mine.push_back(held.parameter);
+    const auto norm = GlobalNorm::create(group, mine, whole);
     StatusOr<double> found = norm.ok() ? (*norm)->compute(ranks[r]) : norm.status();
     (void)endpoint->drain();
     return found;

@@ -6,24 +6,27 @@
 namespace penstock::worker {
 
 StatusOr<std::unique_ptr<PostValidatedStep>> PostValidatedStep::create(const Place& place,
-                                                                       std::span<const Parameter> mine,
+                                                                       std::span<const int32_t> mine,
+                                                                       SquaredNorms squared_norms,
                                                                        AdamW& optimizer, Endpoint& endpoint,
                                                                        const Clock& clock) {
   if (mine.empty()) return internal_error("post-validated steps: rank {} has no parameter", place.rank.value);
-  const int64_t first = mine.front().spec.index;
+  const int64_t first = mine.front();
   int64_t expected = place.rank.value == 0 ? 0 : first;
-  for (const Parameter& parameter : mine) {
-    if (parameter.spec.index == expected++) continue;
+  for (const int32_t parameter : mine) {
+    if (parameter == expected++) continue;
     return internal_error("post-validated steps: expected parameter {} as the next of rank {}, found {}",
-                          expected - 1, place.rank.value, parameter.spec.index);
+                          expected - 1, place.rank.value, parameter);
   }
-  return std::unique_ptr<PostValidatedStep>(new PostValidatedStep(place, first, optimizer, endpoint, clock));
+  return std::unique_ptr<PostValidatedStep>(
+      new PostValidatedStep(place, first, std::move(squared_norms), optimizer, endpoint, clock));
 }
 
-PostValidatedStep::PostValidatedStep(const Place& place, int64_t first_parameter, AdamW& optimizer,
-                                     Endpoint& endpoint, const Clock& clock)
+PostValidatedStep::PostValidatedStep(const Place& place, int64_t first_parameter, SquaredNorms squared_norms,
+                                     AdamW& optimizer, Endpoint& endpoint, const Clock& clock)
     : place_(place),
       first_parameter_(first_parameter),
+      squared_norms_(std::move(squared_norms)),
       optimizer_(&optimizer),
       endpoint_(&endpoint),
       clock_(&clock) {}
@@ -34,7 +37,7 @@ Status PostValidatedStep::end_step(StepIndex step) {
   step_ = step;
   sum_ = {.step = step.value};
   if (!is_first()) PENSTOCK_RETURN_IF_ERROR(receive(before(), first_parameter_));
-  add_own_squares();
+  PENSTOCK_RETURN_IF_ERROR(add_own_squares());
   pending_ = true;
   const double norm = std::sqrt(sum_.squares);
   if (is_last()) return end_last_step(norm);
@@ -45,11 +48,13 @@ Status PostValidatedStep::end_step(StepIndex step) {
   return ok_status();
 }
 
-void PostValidatedStep::add_own_squares() {
-  for (const SquaredNorm& norm : optimizer_->local_squared_norms()) {
+Status PostValidatedStep::add_own_squares() {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::span<const SquaredNorm> norms, squared_norms_());
+  for (const SquaredNorm& norm : norms) {
     sum_.squares += norm.value;
     ++sum_.parameters;
   }
+  return ok_status();
 }
 
 Status PostValidatedStep::end_last_step(double norm) {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -24,7 +25,6 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "worker/executor/rank_engine.h"
-#include "worker/model/parameters.h"
 #include "worker/optimizer/adamw.h"
 #include "worker/transport/endpoint.h"
 
@@ -37,13 +37,15 @@ class PostValidatedStep {
     int ranks = 1;
     int64_t model_parameters = 0;  // of all ranks
   };
-  // `optimizer` has room for its rollback unless this is the last rank. It and `clock` outlive this; `endpoint` outlives
+  // Gives the squared norms of the rank's stages, in model order.
+  using SquaredNorms = std::function<StatusOr<std::span<const SquaredNorm>>()>;
+  // `mine`: places in the model of what these are of. `optimizer` has room for its rollback unless this is the last rank. It and `clock` outlive this; `endpoint` outlives
   // its use and ends before it, since messages may still be under way after an error. Internal: the rank's parameters
   // are not one behind the other in model order.
   static StatusOr<std::unique_ptr<PostValidatedStep>> create(const Place& place,
-                                                             std::span<const Parameter> mine,
-                                                             AdamW& optimizer, Endpoint& endpoint,
-                                                             const Clock& clock);
+                                                             std::span<const int32_t> mine,
+                                                             SquaredNorms squared_norms, AdamW& optimizer,
+                                                             Endpoint& endpoint, const Clock& clock);
 
   Status end_step(StepIndex step);
   // Whether a step has ended and is not validated yet.
@@ -63,14 +65,14 @@ class PostValidatedStep {
     int64_t parameters = 0;
     double squares = 0;
   };
-  PostValidatedStep(const Place& place, int64_t first_parameter, AdamW& optimizer, Endpoint& endpoint,
-                    const Clock& clock);
+  PostValidatedStep(const Place& place, int64_t first_parameter, SquaredNorms squared_norms, AdamW& optimizer,
+                    Endpoint& endpoint, const Clock& clock);
 
   bool is_first() const { return place_.rank.value == 0; }
   bool is_last() const { return place_.rank.value + 1 == place_.ranks; }
   RankIndex before() const { return RankIndex(place_.rank.value - 1); }
   RankIndex behind() const { return RankIndex(place_.rank.value + 1); }
-  void add_own_squares();
+  Status add_own_squares();
   Status end_last_step(double norm);
   Status receive(RankIndex source, int64_t parameters);
   Status send_up();
@@ -79,6 +81,7 @@ class PostValidatedStep {
 
   Place place_;
   int64_t first_parameter_;
+  SquaredNorms squared_norms_;
   AdamW* optimizer_;
   Endpoint* endpoint_;
   const Clock* clock_;

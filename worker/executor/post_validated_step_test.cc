@@ -93,6 +93,10 @@ struct Step {
   bool redone = false;
 };
 
+PostValidatedStep::SquaredNorms norms_of(RankModel& model) {
+  return [&model] { return StatusOr<std::span<const SquaredNorm>>(model.optimizer().local_squared_norms()); };
+}
+
 class Rank final : public StepActions {
  public:
   Rank(const Training& run, plan::StepRule rule, const plan::RankProgram& program,
@@ -146,16 +150,19 @@ class Rank final : public StepActions {
 
   Status meet() {
     const auto all = static_cast<int64_t>(plan::model_parameters(job_.model).size());
-    const std::span<const Parameter> mine = model_->parameters().parameters();
+    std::vector<int32_t> mine;
+    for (const Parameter& parameter : model_->parameters().parameters()) mine.push_back(parameter.spec.index);
     if (rule_ == plan::StepRule::Barrier) {
-      PENSTOCK_ASSIGN_OR_RETURN(
-          norm_, GlobalNorm::create(*endpoint_, program_.rank, program_.ranks, mine, {all, 1}));
+      group_ = {.group = {.name = "pipeline"}, .member = {endpoint_.get(), program_.rank, program_.ranks}};
+      for (int rank = 0; rank < program_.ranks; ++rank) group_.group.ranks.emplace_back(rank);
+      PENSTOCK_ASSIGN_OR_RETURN(norm_, GlobalNorm::create(group_, mine, {all, 1}));
       return ok_status();
     }
     if (program_.rank.value + 1 < program_.ranks)
       PENSTOCK_RETURN_IF_ERROR(model_->optimizer().allocate_rollback());
-    PENSTOCK_ASSIGN_OR_RETURN(post_, PostValidatedStep::create({program_.rank, program_.ranks, all}, mine,
-                                                               model_->optimizer(), *endpoint_, clock_));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        post_, PostValidatedStep::create({program_.rank, program_.ranks, all}, mine, norms_of(*model_),
+                                         model_->optimizer(), *endpoint_, clock_));
     return ok_status();
   }
 
@@ -206,6 +213,7 @@ class Rank final : public StepActions {
   StepRecorder recorder_;
   SystemClock clock_;
   Rendezvous& rendezvous_;
+  JoinedGroup group_;
   std::unique_ptr<GlobalNorm> norm_;
   std::unique_ptr<PostValidatedStep> post_;
   std::unique_ptr<Endpoint> endpoint_;  // ends before what it may still write into
@@ -393,7 +401,10 @@ TEST(PostValidatedFailure, neighbour_in_another_step_is_an_error_and_no_norm) {
       std::unique_ptr<PostValidatedStep> step;
       const auto endpoint = make_in_process_endpoint(hub);  // ends before the step, into which it writes
       ASSERT_TRUE(endpoint->open({"pipeline", RankIndex(rank), 2, "127.0.0.1"}, rendezvous, 30s).ok());
-      step = PostValidatedStep::create({RankIndex(rank), 2, parameters}, model->parameters().parameters(),
+      std::vector<int32_t> mine;
+      for (const Parameter& parameter : model->parameters().parameters())
+        mine.push_back(parameter.spec.index);
+      step = PostValidatedStep::create({RankIndex(rank), 2, parameters}, mine, norms_of(*model),
                                        model->optimizer(), *endpoint, clock)
                  .value();
       statuses[rank] = step->end_step(StepIndex(7 + rank));

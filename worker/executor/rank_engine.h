@@ -37,7 +37,7 @@ struct BoundaryShape {
 
 // What a connected engine works with. All of it outlives the engine's use.
 struct EngineConnection {
-  Endpoint& endpoint;  // open, between the ranks of the program
+  Endpoint& endpoint;  // open, between the ranks of the program: those of one pipeline
   const Clock& clock;
   StepRecorder& recorder;  // takes the times of what the engine does between the steps
   std::function<Status(const codec::ExecutorFrame&)> report;  // to the daemon; from any thread
@@ -74,7 +74,7 @@ class RankEngine {
   // That the program's messages pass, once connected: the connection's, or one that the engine puts in front of it.
   virtual Endpoint& program_endpoint() = 0;
 
-  // Sums the gradients of `stage` over its replicas.
+  // Sums the gradients of `stage` over all ranks that hold it.
   virtual Status reduce_gradients(StepIndex step, StageIndex stage) = 0;
   // Updates the rank's parameters.
   virtual Status optimizer_step(StepIndex step) = 0;

@@ -45,7 +45,7 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
   }
   PENSTOCK_ASSIGN_OR_RETURN(parameters_, ParameterStore::create(job.model, items, activation_type(job),
                                                                 plan::experts_at(job, context_.place)));
-  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_));
+  PENSTOCK_RETURN_IF_ERROR(make_optimizer(job));
   PENSTOCK_RETURN_IF_ERROR(fill(job, start));
   parameters_->pack(*operators_);
   const plan::WeightVersionsHeld held = plan::weight_versions_held(program);
@@ -61,6 +61,16 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
     stages_.push_back(std::move(stage));
   }
   return warm_up();
+}
+
+Status RankModel::make_optimizer(const plan::JobSpec& job) {
+  std::vector<plan::ParameterSpec> held;
+  for (const Parameter& parameter : parameters_->parameters()) held.push_back(parameter.spec);
+  state_shares_ = plan::state_shares(job, context_.place, held);
+  std::vector<bool> has_moments;
+  for (const plan::StateShare& share : state_shares_) has_moments.push_back(share.has_moments);
+  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_, has_moments));
+  return ok_status();
 }
 
 Status RankModel::fill(const plan::JobSpec& job, const StartingPoint& start) {

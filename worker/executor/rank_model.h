@@ -17,6 +17,7 @@
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/rank_place.h"
+#include "plan/spec/state_share.h"
 #include "worker/buffers/activation_pool.h"
 #include "worker/checkpoint/training_state.h"
 #include "worker/data/data_digest.h"
@@ -68,6 +69,8 @@ class RankModel {
   const StagePayloads* payloads(StageIndex stage) const;
   // Of all its stages.
   std::vector<PayloadPool*> payload_pools() const;
+  // Beside its parameters: what of their state is here.
+  const std::vector<plan::StateShare>& state_shares() const { return state_shares_; }
   AdamW& optimizer() { return *optimizer_; }
   // What a checkpoint holds of it; lives in it.
   TrainingState training_state() const;
@@ -97,6 +100,7 @@ class RankModel {
 
   RankModel(const plan::JobSpec& job, const RankContext& context);
   Status allocate(const plan::JobSpec& job, const plan::RankProgram& program, const StartingPoint& start);
+  Status make_optimizer(const plan::JobSpec& job);
   Status fill(const plan::JobSpec& job, const StartingPoint& start);
   // So that every kernel is made, and the fingerprint complete, before the first step.
   Status warm_up();
@@ -109,6 +113,7 @@ class RankModel {
   kernels::ComputeThreads threads_;
   std::unique_ptr<kernels::Operators> operators_;
   std::optional<ParameterStore> parameters_;
+  std::vector<plan::StateShare> state_shares_;
   std::optional<WeightVersions> versions_;
   std::optional<Workspace> workspace_;
   std::optional<TokenSource> tokens_;    // of the ranks that hold the embedding or the head

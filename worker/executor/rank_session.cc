@@ -18,9 +18,10 @@ namespace {
 // long, and ends a little before, so that the reason names the rank that is missing.
 constexpr Duration kOpenTimeout = 280s;
 
-StatusOr<std::unique_ptr<RankEngine>> make_engine(const plan::JobSpec& job, const Assignment& assignment) {
+StatusOr<std::unique_ptr<RankEngine>> make_engine(const plan::JobSpec& job, const Assignment& assignment,
+                                                  const GroupEndpoints& groups) {
   if (job.device.emulated()) return EmulatedEngine::create(job, assignment);
-  return TrainingEngine::create(job, assignment);
+  return TrainingEngine::create(job, assignment, groups);
 }
 
 }  // namespace
@@ -37,17 +38,18 @@ Status RankSession::run() {
 }
 
 void RankSession::abort(const std::string& reason) {
-  if (endpoint_) endpoint_->abort(reason);
+  if (groups_) groups_->abort(reason);
 }
 
 Status RankSession::prepare() {
   PENSTOCK_ASSIGN_OR_RETURN(job_, check_assignment(assignment_));
   if (job_.device.threads == 0) job_.device.threads = executor_assignment_.threads;
   const plan::RankProgram& program = assignment_.program;
-  PENSTOCK_ASSIGN_OR_RETURN(engine_, make_engine(job_, assignment_));
+  groups_ = std::make_unique<GroupEndpoints>(job_.parallel, assignment_.rank, environment_.make_endpoint);
+  PENSTOCK_ASSIGN_OR_RETURN(engine_, make_engine(job_, assignment_, *groups_));
   const BoundaryShape boundary = engine_->boundary();
-  endpoint_ = environment_.make_endpoint(job_.parallel.p2p);
-  PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links, LinkBuffers::create(program, boundary.bytes(), *endpoint_));
+  PENSTOCK_ASSIGN_OR_RETURN(LinkBuffers links,
+                            LinkBuffers::create(program, boundary.bytes(), groups_->pipeline_endpoint()));
   links_ = std::make_unique<LinkBuffers>(std::move(links));
   account_memory();
   PENSTOCK_RETURN_IF_ERROR(check_memory_budget());
@@ -80,14 +82,11 @@ Status RankSession::prepare() {
 }
 
 Status RankSession::connect() {
-  const plan::RankProgram& program = assignment_.program;
-  const Group group{.name = "pipeline",
-                    .rank = assignment_.rank,
-                    .ranks = program.ranks,
-                    .bind_address = executor_assignment_.bind_address};
-  PENSTOCK_RETURN_IF_ERROR(endpoint_->open(group, environment_.rendezvous, kOpenTimeout));
-  PENSTOCK_RETURN_IF_ERROR(compare_link_digests(*endpoint_, program));
-  return engine_->connect({*endpoint_, environment_.clock, *recorder_, environment_.report});
+  PENSTOCK_RETURN_IF_ERROR(
+      groups_->open(executor_assignment_.bind_address, environment_.rendezvous, kOpenTimeout));
+  Endpoint& pipeline = groups_->pipeline_endpoint();
+  PENSTOCK_RETURN_IF_ERROR(compare_link_digests(pipeline, assignment_.program));
+  return engine_->connect({pipeline, environment_.clock, *recorder_, environment_.report});
 }
 
 Status RankSession::train() {
@@ -113,7 +112,7 @@ Status RankSession::run_program(StepIndex first) {
 }
 
 Status RankSession::finish() {
-  PENSTOCK_RETURN_IF_ERROR(endpoint_->drain());
+  PENSTOCK_RETURN_IF_ERROR(groups_->drain());
   RankFinished finished{.attempt = assignment_.attempt, .rank = assignment_.rank, .digests = {}};
   PENSTOCK_ASSIGN_OR_RETURN(finished.digests, engine_->finish());
   log::info("job {} attempt {} rank {}: finished after step {}", assignment_.attempt.job,

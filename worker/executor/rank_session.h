@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "plan/spec/job_spec.h"
 #include "proto/codec/codec.h"
+#include "worker/executor/group_endpoints.h"
 #include "worker/executor/interpreter.h"
 #include "worker/executor/link_buffers.h"
 #include "worker/executor/rank_engine.h"
@@ -30,9 +31,9 @@ namespace penstock::worker {
 
 // Where a rank lives. Everything outlives the session.
 struct RankEnvironment {
-  Rendezvous& rendezvous;                                     // of communicator "pipeline"
+  GroupEndpoints::Rendezvouses rendezvous;
   std::function<Status(const codec::ExecutorFrame&)> report;  // to the daemon
-  std::function<std::unique_ptr<Endpoint>(plan::P2pMode)> make_endpoint;
+  GroupEndpoints::MakeEndpoint make_endpoint;
   const Clock& clock;
 };
 
@@ -74,7 +75,7 @@ class RankSession final : public StepActions {
   std::string fingerprint_;                  // of the engine
   std::unique_ptr<LinkBuffers> links_;
   std::unique_ptr<StepRecorder> recorder_;
-  std::unique_ptr<Endpoint> endpoint_;  // ends before the memory above, into which it may still write
+  std::unique_ptr<GroupEndpoints> groups_;  // end before the memory above, into which they may still write
   std::unique_ptr<Interpreter> interpreter_;
   codec::ExecutorFrame report_frame_ = StepReport{};  // as it is sent, so that a step copies nothing
   StepReport& report_ = std::get<StepReport>(report_frame_);

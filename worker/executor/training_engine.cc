@@ -28,8 +28,9 @@ double norm_of(std::span<const SquaredNorm> squared_norms) {
 }  // namespace
 
 StatusOr<std::unique_ptr<RankEngine>> TrainingEngine::create(const plan::JobSpec& job,
-                                                             const Assignment& assignment) {
-  std::unique_ptr<TrainingEngine> engine(new TrainingEngine(job, assignment));
+                                                             const Assignment& assignment,
+                                                             const GroupEndpoints& groups) {
+  std::unique_ptr<TrainingEngine> engine(new TrainingEngine(job, assignment, groups));
   PENSTOCK_RETURN_IF_ERROR(engine->allocate());
   return engine;
 }
@@ -37,7 +38,9 @@ StatusOr<std::unique_ptr<RankEngine>> TrainingEngine::create(const plan::JobSpec
 Status TrainingEngine::allocate() {
   PENSTOCK_RETURN_IF_ERROR(on_host(check_places()));
   StatusOr<std::unique_ptr<RankModel>> model =
-      RankModel::create(job_, assignment_.program, {plan::place_of_rank(job_.parallel, assignment_.rank)},
+      RankModel::create(job_, assignment_.program,
+                        {.place = groups_.place(),
+                         .expert_group = job_.parallel.expert > 1 ? &groups_.expert_model().member : nullptr},
                         {assignment_.load_from, assignment_.first_step});
   if (!model.ok()) return on_host(model.status());
   model_ = *std::move(model);
@@ -80,51 +83,85 @@ std::string TrainingEngine::fingerprint() const {
 Status TrainingEngine::connect(const EngineConnection& connection) {
   connection_.emplace(connection);
   Endpoint& endpoint = connection.endpoint;
-  const int ranks = assignment_.program.ranks;
   if (validation_) PENSTOCK_RETURN_IF_ERROR(compare_link_digests(endpoint, *assignment_.validation));
-  PENSTOCK_RETURN_IF_ERROR(compare_data(endpoint, assignment_.rank, ranks, model_->data()));
-  PENSTOCK_RETURN_IF_ERROR(meet_owners(endpoint));
-  PENSTOCK_RETURN_IF_ERROR(meet_tied_peer(endpoint));
+  PENSTOCK_RETURN_IF_ERROR(compare_data(groups_.pipeline(), model_->data()));
+  PENSTOCK_RETURN_IF_ERROR(meet_replicas());
+  PENSTOCK_RETURN_IF_ERROR(meet_owners());
+  PENSTOCK_RETURN_IF_ERROR(meet_tied_peer());
   if (writer_) writer_->start(fingerprint(), connection.report, connection.clock);
   return validation_ ? validation_->connect(endpoint, connection.clock) : ok_status();
 }
 
-// Who has which parameter, and with whom this rank shares stages.
-Status TrainingEngine::meet_owners(Endpoint& endpoint) {
-  const std::vector<plan::StageBuffers>& stages = assignment_.program.buffers;
-  const bool replicated =
-      std::any_of(stages.begin(), stages.end(), [](const auto& stage) { return stage.twin.is_set(); });
-  if (replicated) {
-    replicas_ = std::make_unique<ReplicaSums>(job_, assignment_.program, model_->parameters(),
-                                              model_->operators(), endpoint);
+// The ranks of other pipelines with the same stages: they read the same data, and share gradients and norms.
+Status TrainingEngine::meet_replicas() {
+  sums_ = std::make_unique<GradientSums>(job_, assignment_.program, model_->parameters(), model_->operators(),
+                                         groups_);
+  const JoinedGroup& data = groups_.data();
+  if (data.member.ranks == 1) return ok_status();
+  PENSTOCK_RETURN_IF_ERROR(compare_data(data, model_->data()));
+  if (job_.parallel.shard_optimizer) {
+    sharded_ = std::make_unique<ShardedWeights>(model_->parameters(), model_->state_shares(),
+                                                model_->operators(), groups_);
   }
-  const int ranks = assignment_.program.ranks;
+  std::vector<int32_t> mine;
+  for (const Parameter& parameter : model_->parameters().parameters()) mine.push_back(parameter.spec.index);
+  PENSTOCK_ASSIGN_OR_RETURN(stage_norms_, SharedNorms::create(data, mine,
+                                                              {.name = "their stages",
+                                                               .parameters = parameters_of_stages(),
+                                                               .replicas = data.member.ranks}));
+  return ok_status();
+}
+
+// Who has which parameter of the model.
+Status TrainingEngine::meet_owners() {
+  const plan::RankProgram& program = assignment_.program;
   const auto parameters = static_cast<int64_t>(plan::model_parameters(job_.model).size());
-  const std::span<const Parameter> mine = model_->parameters().parameters();
-  if (plan::is_post_validated(assignment_.program)) {
-    PENSTOCK_ASSIGN_OR_RETURN(post_validated_,
-                              PostValidatedStep::create({assignment_.rank, ranks, parameters}, mine,
-                                                        model_->optimizer(), endpoint, connection_->clock));
+  const std::vector<int32_t> mine = parameters_of_stages();
+  if (plan::is_post_validated(program)) {
+    PENSTOCK_ASSIGN_OR_RETURN(post_validated_, PostValidatedStep::create(
+                                                   {program.rank, program.ranks, parameters}, mine,
+                                                   [this] { return squared_norms(); }, model_->optimizer(),
+                                                   connection_->endpoint, connection_->clock));
     return ok_status();
   }
-  PENSTOCK_ASSIGN_OR_RETURN(
-      norm_, GlobalNorm::create(endpoint, assignment_.rank, ranks, mine, {parameters, replicated ? 2 : 1}));
+  const bool replicated = std::any_of(program.buffers.begin(), program.buffers.end(),
+                                      [](const auto& stage) { return stage.twin.is_set(); });
+  PENSTOCK_ASSIGN_OR_RETURN(norm_,
+                            GlobalNorm::create(groups_.pipeline(), mine, {parameters, replicated ? 2 : 1}));
   return ok_status();
+}
+
+// With all of their experts.
+std::vector<int32_t> TrainingEngine::parameters_of_stages() const {
+  std::vector<plan::Item> items;
+  for (const plan::StageBuffers& buffers : assignment_.program.buffers) {
+    const auto& of_stage = job_.parallel.split[static_cast<size_t>(buffers.stage.value)];
+    items.insert(items.end(), of_stage.begin(), of_stage.end());
+  }
+  std::vector<int32_t> indices;
+  for (const plan::ParameterSpec& spec : plan::parameters_of(job_.model, items))
+    indices.push_back(spec.index);
+  return indices;
+}
+
+StatusOr<std::span<const SquaredNorm>> TrainingEngine::squared_norms() {
+  const std::span<const SquaredNorm> here = model_->optimizer().local_squared_norms();
+  return stage_norms_ ? stage_norms_->gather(here) : here;
 }
 
 // The owner's weight goes out once before the first step: where weights are read from a folder, the copy is no
 // parameter of its rank.
-Status TrainingEngine::meet_tied_peer(Endpoint& endpoint) {
+Status TrainingEngine::meet_tied_peer() {
   if (!job_.model.tie_word_embeddings) return ok_status();
-  PENSTOCK_ASSIGN_OR_RETURN(tied_, TiedWeights::create(endpoint, assignment_.rank, assignment_.program.ranks,
+  const plan::RankProgram& program = assignment_.program;
+  PENSTOCK_ASSIGN_OR_RETURN(tied_, TiedWeights::create(connection_->endpoint, program.rank, program.ranks,
                                                        model_->parameters(), model_->operators()));
   return tied_->share_weight();
 }
 
 Status TrainingEngine::reduce_gradients(StepIndex, StageIndex stage) {
-  if (!replicas_) return ok_status();  // one replica of every stage: its own sum is the whole sum
   const TimePoint start = connection_->clock.now();
-  const Status status = replicas_->sum_gradients(stage);
+  const Status status = sums_->sum(stage);
   connection_->recorder.add_wait(connection_->clock.now() - start);
   return status;
 }
@@ -152,15 +189,16 @@ Status TrainingEngine::update_at_once(StepIndex step, Duration& waited) {
     return result;
   };
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->sum_gradients(); }));
-  const std::span<const SquaredNorm> squared_norms = model_->optimizer().local_squared_norms();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::span<const SquaredNorm> norms, squared_norms());
   double norm = 0;
   if (job_.is_asynchronous()) {
-    norm = norm_of(squared_norms);
+    norm = norm_of(norms);
   } else {
-    PENSTOCK_ASSIGN_OR_RETURN(norm, waiting([&] { return norm_->compute(squared_norms); }));
+    PENSTOCK_ASSIGN_OR_RETURN(norm, waiting([&] { return norm_->compute(norms); }));
   }
   PENSTOCK_RETURN_IF_ERROR(model_->optimizer().apply(step, norm));
   note_norm(norm);
+  if (sharded_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return sharded_->share(); }));
   if (tied_) PENSTOCK_RETURN_IF_ERROR(waiting([&] { return tied_->share_weight(); }));
   model_->zero_tied_gradient();
   return ok_status();
@@ -249,32 +287,39 @@ Status TrainingEngine::check_places() const {
 Status TrainingEngine::make_writer() {
   if (job_.checkpoint.every == 0 || assignment_.checkpoints.directory.empty()) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(
-      writer_, CheckpointWriter::create({.attempt = assignment_.attempt,
-                                         .rank = assignment_.rank,
-                                         .ranks = assignment_.program.ranks,
-                                         .directory = assignment_.checkpoints.directory,
-                                         .spec_yaml = assignment_.spec_yaml,
-                                         .samples_per_step = job_.train.global_batch_size},
-                                        part_of(model_->training_state(), parameters_to_write())));
+      writer_, CheckpointWriter::create(
+                   {.attempt = assignment_.attempt,
+                    .rank = assignment_.rank,
+                    .ranks = job_.ranks(),
+                    .directory = assignment_.checkpoints.directory,
+                    .spec_yaml = assignment_.spec_yaml,
+                    .samples_per_step = job_.train.global_batch_size},
+                   part_of(model_->training_state(), parameters_to_write(&plan::StateShare::writes_weight),
+                           parameters_to_write(&plan::StateShare::writes_moments))));
   return ok_status();
 }
 
 Status TrainingEngine::write_weights() const {
   if (assignment_.weights.directory.empty()) return ok_status();
-  return with_context(on_host(worker::write_weights(assignment_.weights, assignment_.rank,
-                                                    assignment_.program.ranks, parameters_to_write())),
+  return with_context(on_host(worker::write_weights(assignment_.weights, assignment_.rank, job_.ranks(),
+                                                    parameters_to_write(&plan::StateShare::writes_weight))),
                       "final weights");
 }
 
-std::vector<Parameter> TrainingEngine::parameters_to_write() const {
+// Of the stages whose first replica is here; with one replica that is all of the rank.
+std::vector<Parameter> TrainingEngine::parameters_to_write(bool plan::StateShare::*what) const {
   std::vector<plan::Item> items;
   for (const plan::StageBuffers& buffers : assignment_.program.buffers) {
     if (buffers.replica != 0) continue;
     const auto& of_stage = job_.parallel.split[static_cast<size_t>(buffers.stage.value)];
     items.insert(items.end(), of_stage.begin(), of_stage.end());
   }
+  const Parameter* const first = model_->parameters().parameters().data();
   std::vector<Parameter> parameters;
-  for (const Parameter* parameter : model_->parameters().of_items(items)) parameters.push_back(*parameter);
+  for (const Parameter* parameter : model_->parameters().of_items(items)) {
+    const plan::StateShare& share = model_->state_shares()[static_cast<size_t>(parameter - first)];
+    if (share.*what) parameters.push_back(*parameter);
+  }
   return parameters;
 }
 

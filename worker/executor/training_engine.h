@@ -14,10 +14,13 @@
 #include "proto/codec/messages.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/executor/global_norm.h"
+#include "worker/executor/gradient_sums.h"
+#include "worker/executor/group_endpoints.h"
 #include "worker/executor/post_validated_step.h"
 #include "worker/executor/rank_engine.h"
 #include "worker/executor/rank_model.h"
-#include "worker/executor/replica_sums.h"
+#include "worker/executor/sharded_weights.h"
+#include "worker/executor/shared_norms.h"
 #include "worker/executor/tied_weights.h"
 #include "worker/executor/validation_run.h"
 
@@ -25,9 +28,10 @@ namespace penstock::worker {
 
 class TrainingEngine final : public RankEngine {
  public:
-  // Allocates everything that grows with the model. `job` (with its threads resolved) and `assignment` outlive it.
-  // Errors: of data, weights and their places, with the host that was looked at; ResourceExhausted.
-  static StatusOr<std::unique_ptr<RankEngine>> create(const plan::JobSpec& job, const Assignment& assignment);
+  // Allocates everything that grows with the model. `job` (with its threads resolved), `assignment` and `groups` outlive
+  // its use. Errors: of data, weights and their places, with the host that was looked at; ResourceExhausted.
+  static StatusOr<std::unique_ptr<RankEngine>> create(const plan::JobSpec& job, const Assignment& assignment,
+                                                      const GroupEndpoints& groups);
 
   const std::vector<Stage*>& stages() const override { return model_->stages(); }
   const std::vector<ActivationPool*>& pools() const override { return model_->pools(); }
@@ -49,8 +53,8 @@ class TrainingEngine final : public RankEngine {
   StatusOr<std::vector<ParameterDigest>> finish() override;
 
  private:
-  TrainingEngine(const plan::JobSpec& job, const Assignment& assignment)
-      : job_(job), assignment_(assignment) {}
+  TrainingEngine(const plan::JobSpec& job, const Assignment& assignment, const GroupEndpoints& groups)
+      : job_(job), assignment_(assignment), groups_(groups) {}
   Status allocate();
   Status check_places() const;
   Status make_writer();
@@ -59,20 +63,27 @@ class TrainingEngine final : public RankEngine {
   Status update_at_once(StepIndex step, Duration& waited);
   Status update_provisionally(StepIndex step, Duration& waited);
   void note_norm(double norm);  // of the last step
-  Status meet_owners(Endpoint& endpoint);
-  Status meet_tied_peer(Endpoint& endpoint);
-  // Of the stages whose first replica is here: with one replica all of the rank.
-  std::vector<Parameter> parameters_to_write() const;
+  Status meet_owners();
+  Status meet_replicas();
+  Status meet_tied_peer();
+  std::vector<int32_t> parameters_of_stages() const;
+  // Of these, in model order.
+  StatusOr<std::span<const SquaredNorm>> squared_norms();
+  // What of the rank's parameters is this rank's to write.
+  std::vector<Parameter> parameters_to_write(bool plan::StateShare::*what) const;
   Status on_host(const Status& status) const;
   void log_expert_loads(StepIndex step) const;
 
   const plan::JobSpec& job_;
   const Assignment& assignment_;
+  const GroupEndpoints& groups_;
   std::unique_ptr<RankModel> model_;
+  std::unique_ptr<GradientSums> sums_;
+  std::unique_ptr<SharedNorms> stage_norms_;           // with pipelines side by side
+  std::unique_ptr<ShardedWeights> sharded_;            // with moments on one rank each
   std::unique_ptr<GlobalNorm> norm_;                   // with a barrier
   std::unique_ptr<PostValidatedStep> post_validated_;  // without one
   std::unique_ptr<TiedWeights> tied_;                  // with tied embeddings
-  std::unique_ptr<ReplicaSums> replicas_;              // where stages have a second replica
   std::unique_ptr<ValidationRun> validation_;          // with validation
   std::unique_ptr<CheckpointWriter> writer_;  // with checkpoints; reads model_, and so ends before it
   std::optional<EngineConnection> connection_;

@@ -1,6 +1,7 @@
 #include "worker/optimizer/adamw.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -36,26 +37,31 @@ double clipping_coefficient(double norm, double limit) {
 }
 
 StatusOr<AdamW> AdamW::create(const plan::TrainSpec& train, const ParameterStore& parameters,
-                              kernels::Operators& operators) {
-  Layout layout;
-  for (const Parameter& parameter : parameters.parameters()) {
-    place_of(parameter.spec, layout);
-    place_of(parameter.spec, layout);
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(kernels::Slab moments, kernels::Slab::allocate(layout.bytes(), "optimizer"));
-  return AdamW(train, parameters, operators, std::move(moments));
+                              kernels::Operators& operators, const std::vector<bool>& has_moments) {
+  AdamW optimizer(train, parameters, operators);
+  PENSTOCK_RETURN_IF_ERROR(optimizer.allocate_moments(has_moments));
+  return optimizer;
 }
 
-AdamW::AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, kernels::Operators& operators,
-             kernels::Slab moments)
-    : train_(train), parameters_(&parameters), operators_(&operators), moments_(std::move(moments)) {
+Status AdamW::allocate_moments(const std::vector<bool>& has_moments) {
+  const std::span<const Parameter> parameters = parameters_->parameters();
+  PENSTOCK_CHECK(has_moments.empty() || has_moments.size() == parameters.size(), "{} of {} parameters",
+                 has_moments.size(), parameters.size());
   Layout layout;
-  for (const Parameter& parameter : parameters.parameters()) {
-    const Place first = place_of(parameter.spec, layout);
-    const Place second = place_of(parameter.spec, layout);
-    by_parameter_.push_back({first.in(moments_.view().data), second.in(moments_.view().data),
-                             plan::decays(train_.optimizer, parameter.spec.name)});
+  std::vector<std::array<Place, 2>> places(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!has_moments.empty() && !has_moments[i]) continue;
+    for (Place& place : places[i]) place = place_of(parameters[i].spec, layout);
   }
+  PENSTOCK_ASSIGN_OR_RETURN(moments_, kernels::Slab::allocate(layout.bytes(), "optimizer"));
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    State& state = by_parameter_.emplace_back();
+    state.decays = plan::decays(train_.optimizer, parameters[i].spec.name);
+    if (!has_moments.empty() && !has_moments[i]) continue;
+    state.first = places[i][0].in(moments_.view().data);
+    state.second = places[i][1].in(moments_.view().data);
+  }
+  return ok_status();
 }
 
 std::vector<AdamW::Moments> AdamW::moments() const {
@@ -99,6 +105,10 @@ void AdamW::update(StepIndex step, double gradient_scale, bool keeps_gradients) 
                             .keeps_gradient = keeps_gradients};
   for (size_t i = 0; i < by_parameter_.size(); ++i) {
     const Parameter& parameter = parameters_->parameters()[i];
+    if (!by_parameter_[i].is_here()) {
+      if (!keeps_gradients) operators_->fill(parameter.gradient, 0);
+      continue;
+    }
     update.weight_decay = by_parameter_[i].decays ? train_.optimizer.weight_decay : 0;
     operators_->adamw(parameter.weight, parameter.gradient, by_parameter_[i].first, by_parameter_[i].second,
                       update, parameter.packed);

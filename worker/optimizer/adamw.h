@@ -5,7 +5,10 @@
 // all parameters in model order (so that all have the same bits), then apply().
 //
 // A step that may have to be taken back: apply_provisionally(), and when the norm is known keep() or roll_back(), which
-// leave the same bits as a step that waited for the norm. Thread: the interpreter's.
+// leave the same bits as a step that waited for the norm.
+//
+// Parameters without moments here are another rank's to update (ZeRO-1): a step makes their gradients zero and leaves
+// weight and packed copy to whoever gets the new weight. Thread: the interpreter's.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +48,10 @@ double clipping_coefficient(double norm, double limit);
 
 class AdamW {
  public:
-  // `parameters` and `operators` outlive it. ResourceExhausted: no memory for the moments.
+  // `has_moments`: beside the parameters; empty: all have. `parameters` and `operators` outlive it. ResourceExhausted: no
+  // memory for the moments.
   static StatusOr<AdamW> create(const plan::TrainSpec& train, const ParameterStore& parameters,
-                                kernels::Operators& operators);
+                                kernels::Operators& operators, const std::vector<bool>& has_moments = {});
 
   // In model order. Valid until the next call.
   std::span<const SquaredNorm> local_squared_norms();
@@ -75,7 +79,8 @@ class AdamW {
     kernels::TensorView first;
     kernels::TensorView second;
   };
-  // Of each of the rank's parameters, in model order: for checkpoints, between steps.
+  // Of each of the rank's parameters, in model order; empty tensors where they are another rank's. For checkpoints,
+  // between steps.
   std::vector<Moments> moments() const;
 
   // Memory account: both moments.
@@ -84,13 +89,15 @@ class AdamW {
 
  private:
   struct State {
-    kernels::TensorView first;
-    kernels::TensorView second;
+    kernels::TensorView first{};  // empty: another rank has the moments
+    kernels::TensorView second{};
     bool decays = true;
+    bool is_here() const { return !first.empty(); }
     kernels::TensorView saved_weight{};  // where a step may be taken back
   };
-  AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, kernels::Operators& operators,
-        kernels::Slab moments);
+  AdamW(const plan::TrainSpec& train, const ParameterStore& parameters, kernels::Operators& operators)
+      : train_(train), parameters_(&parameters), operators_(&operators) {}
+  Status allocate_moments(const std::vector<bool>& has_moments);
 
   void update(StepIndex step, double gradient_scale, bool keeps_gradients);
   void zero_gradients();

@@ -121,6 +121,8 @@ void check_optimizer_step(const Section& section, const ModelSpec& model, const 
   std::string reason;
   if (model.tie_word_embeddings) {
     reason = "two ranks of tied embeddings meet in every step";
+  } else if (parallel.shard_optimizer) {
+    reason = "with shard_optimizer a weight comes from the rank that has its moments in every step";
   } else if (parallel.stages_per_rank > 1) {
     reason = fmt::format("only one stage a rank can do without it and schedule {} has {}", parallel.schedule,
                          parallel.stages_per_rank);

@@ -64,7 +64,7 @@ Run run_steps(MeasuredJob job, bool with_checkpoints) {
   };
   worker::RankSession session(
       assignment,
-      {.rendezvous = rendezvous,
+      {.rendezvous = [&](const std::string&) -> worker::Rendezvous& { return rendezvous; },
        .report = report,
        .make_endpoint =
            [](plan::P2pMode) { return worker::make_in_process_endpoint(worker::make_in_process_hub()); },

@@ -88,16 +88,17 @@ int run_rank(const ExecutorAssignment& assignment, worker::Rendezvous& rendezvou
     return ok_status();
   };
   const SystemClock clock;
-  worker::RankSession session(assignment, {.rendezvous = rendezvous,
-                                           .report = report,
-                                           .make_endpoint =
-                                               [&](plan::P2pMode mode) {
-                                                 return metered(mode == plan::P2pMode::OneSided
-                                                                    ? worker::make_shared_memory_endpoint()
-                                                                    : worker::make_gloo_endpoint(),
-                                                                meter);
-                                               },
-                                           .clock = clock});
+  worker::RankSession session(
+      assignment, {.rendezvous = [&](const std::string&) -> worker::Rendezvous& { return rendezvous; },
+                   .report = report,
+                   .make_endpoint =
+                       [&](plan::P2pMode mode) {
+                         return metered(mode == plan::P2pMode::OneSided
+                                            ? worker::make_shared_memory_endpoint()
+                                            : worker::make_gloo_endpoint(),
+                                        meter);
+                       },
+                   .clock = clock});
   const Status status = session.run();
   if (!status.ok())
     std::cerr << "rank " << assignment.assignment.rank.value << ": " << message(status) << "\n";

@@ -41,9 +41,12 @@ struct PayloadOptions {
 
 class SequentialRun {
  public:
+  // `place`: whose pipeline's microbatches it runs, where pipelines stand side by side.
   SequentialRun(const plan::JobSpec& job, const plan::Split& split, int threads = 1,
-                plan::BackwardForm backward = plan::BackwardForm::Fused, const PayloadOptions& payload = {})
+                plan::BackwardForm backward = plan::BackwardForm::Fused, const PayloadOptions& payload = {},
+                const plan::RankPlace& place = {})
       : job_(job),
+        place_(place),
         backward_(backward),
         payload_(payload),
         threads_(threads),
@@ -191,6 +194,7 @@ class SequentialRun {
                                       .checks_memory = payload_.checks_memory};
     state->payloads = StagePayloads::create(job_, items, payloads, clock_).value();
     StageEnvironment environment{job_, *operators_, state->parameters, workspace_, &tokens_};
+    environment.place = place_;
     environment.payloads = state->payloads.get();
     state->stage =
         std::make_unique<ModelStage>(index, items, environment, state->activations.view(), backward_);
@@ -198,6 +202,7 @@ class SequentialRun {
   }
 
   plan::JobSpec job_;
+  plan::RankPlace place_;
   plan::BackwardForm backward_;
   PayloadOptions payload_;
   SystemClock clock_;

@@ -1,0 +1,495 @@
+// Pipelines side by side: executors of P x M_E x D_E ranks against one process that runs every pipeline's microbatches in
+// order and adds gradients up in the order of pipelines, in plain loops.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/checkpoint/directory.h"
+#include "base/safetensors/testing/written.h"
+#include "plan/schedule/forward_only.h"
+#include "plan/spec/parameters.h"
+#include "plan/spec/rank_place.h"
+#include "plan/spec/schedule_source.h"
+#include "worker/executor/testing/fake_daemon.h"
+#include "worker/model/testing/sequential_run.h"
+#include "worker/optimizer/adamw.h"
+
+namespace penstock::worker {
+namespace {
+
+using penstock::testing::TemporaryFolder;
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 4;
+
+struct Shape {
+  int pipeline = 1;
+  int expert = 1;
+  int data = 1;
+  std::string schedule = "1f1b";
+  int stages_per_rank = 1;
+  std::string split = "auto";
+  std::string parallel{};  // keys added
+  std::string model{};
+  std::string extra{};  // lines added
+  int microbatch_size = 2;
+  std::string dtype = "float32";
+  double clip = 1.0;
+  int steps = kSteps;
+
+  friend void PrintTo(const Shape& shape, std::ostream* out) {
+    *out << shape.pipeline << " x " << shape.expert << " x " << shape.data << " " << shape.schedule
+         << " V=" << shape.stages_per_rank << " " << shape.split << shape.parallel << shape.model << " "
+         << shape.dtype << " of " << shape.microbatch_size;
+  }
+};
+
+constexpr const char* kEverything = ", tie_word_embeddings: true, qk_norm: true, hidden_dropout: 0.1";
+constexpr const char* kExperts =
+    ", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, layers: [1, 2, 5]}";
+
+const TemporaryFolder& folder() {
+  static TemporaryFolder folder("penstock_pipelines");
+  static const bool written = [] {
+    std::string text;
+    for (int i = 0; i < 900; ++i) text += fmt::format("line {} of the water book; ", i % 17);
+    folder.write("text.txt", text);
+    folder.write("checkpoints/.attempt-1", "");
+    return true;
+  }();
+  (void)written;
+  return folder;
+}
+
+std::string job_file(const Shape& shape) {
+  return fmt::format(R"(name: tiny
+model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_heads: 4, num_key_value_heads: 2,
+         intermediate_size: 48, max_position_embeddings: 32{}}}
+data: {{source: {}, sequence_length: 16}}
+train: {{steps: {}, global_batch_size: 16, microbatch_size: {}, dtype: {},
+         optimizer: {{name: adamw, lr: 1e-2, clip_grad_norm: {}}}, lr_schedule: {{name: cosine, warmup_steps: 2}}}}
+parallel: {{pipeline: {}, expert: {}, data: {}, stages_per_rank: {}, schedule: {}, split: {}{}}}
+device: {{kind: cpu, threads: 1}}
+{})",
+                     shape.model, folder().path("text.txt"), shape.steps, shape.microbatch_size, shape.dtype,
+                     shape.clip, shape.pipeline, shape.expert, shape.data, shape.stages_per_rank,
+                     shape.schedule, shape.split, shape.parallel, shape.extra);
+}
+
+plan::JobSpec job_of(const Shape& shape) {
+  const auto job = plan::parse_job_spec(job_file(shape));
+  PENSTOCK_CHECK(job.ok(), "{}", message(job.status()));
+  return *job;
+}
+
+struct Places {
+  bool writes = false;
+  std::string load_from{};
+  int64_t first_step = 0;
+};
+
+std::vector<ExecutorAssignment> assignments_of(const Shape& shape, const Places& places = {}) {
+  const plan::JobSpec job = job_of(shape);
+  const bool post_validated = job.parallel.optimizer_step == "post-validated";
+  const plan::ComputeProgram program = plan::compute_program(job).value();
+  const plan::LoweredProgram lowered =
+      plan::lower(program,
+                  {.step_rule = post_validated ? plan::StepRule::PostValidated : plan::StepRule::Barrier})
+          .value();
+  std::optional<plan::LoweredProgram> validation;
+  if (job.validation.every > 0) {
+    validation =
+        plan::lower(plan::forward_only(program, static_cast<int>(job.validation_microbatches()))).value();
+  }
+  std::vector<ExecutorAssignment> assignments;
+  for (int rank = 0; rank < job.ranks(); ++rank) {
+    const plan::RankPlace place = plan::place_of_rank(job.parallel, RankIndex(rank));
+    Assignment assignment;
+    assignment.attempt = {"tiny", 1, 7};
+    assignment.rank = RankIndex(rank);
+    assignment.spec_yaml = job_file(shape);
+    assignment.split = job.parallel.split;
+    assignment.program = lowered.ranks[static_cast<size_t>(place.pipeline_rank.value)];
+    if (validation) assignment.validation = validation->ranks[static_cast<size_t>(place.pipeline_rank.value)];
+    assignment.first_step = places.first_step;
+    assignment.rank_hosts.assign(static_cast<size_t>(job.ranks()), "here");
+    if (places.writes) assignment.checkpoints = {folder().path("checkpoints"), ".attempt-1"};
+    assignment.load_from = places.load_from;
+    assignments.push_back({std::move(assignment), "127.0.0.1", "worker"});
+  }
+  return assignments;
+}
+
+// What a run leaves behind.
+struct Result {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<int64_t, double> validation;            // by step
+  std::map<int, std::array<uint8_t, 16>> digests;  // by parameter
+  bool operator==(const Result&) const = default;
+};
+
+// Ranks that hold a parameter, or tell a norm, must say the same; losses are parts, which add up in the order of ranks.
+Result result_of(const std::vector<ExecutorOutcome>& outcomes) {
+  Result result;
+  for (const ExecutorOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.exit_code, 0) << (outcome.failed ? outcome.failed->reason : "");
+    if (!outcome.finished) continue;
+    for (const ParameterDigest& digest : outcome.finished->digests) {
+      const auto [known, is_new] = result.digests.emplace(digest.parameter, digest.digest);
+      EXPECT_TRUE(is_new || known->second == digest.digest)
+          << "ranks differ in parameter " << digest.parameter;
+    }
+    std::vector<double> norms;
+    result.losses.resize(outcome.steps.size());
+    for (size_t step = 0; step < outcome.steps.size(); ++step) {
+      const StepReport& report = outcome.steps[step];
+      norms.push_back(report.gradient_norm);
+      if (report.loss) result.losses[step] += *report.loss;
+      if (report.validation_loss) result.validation[report.step] += *report.validation_loss;
+    }
+    EXPECT_TRUE(result.norms.empty() || result.norms == norms) << "ranks clip differently";
+    result.norms = norms;
+  }
+  return result;
+}
+
+Result train(const Shape& shape, const Places& places = {}) {
+  return result_of(FakeDaemon(assignments_of(shape, places)).serve());
+}
+
+// One process: the whole model once for every pipeline, with the same weights.
+class Reference {
+ public:
+  explicit Reference(const Shape& shape) : job_(job_of(shape)) {
+    const plan::Split whole = cut(job_.model);
+    for (int pipeline = 0; pipeline < job_.parallel.pipelines(); ++pipeline) {
+      plan::RankPlace place = plan::place_of_rank(job_.parallel, RankIndex(pipeline));
+      place.expert_rank = 0;  // it has all experts
+      runs_.push_back(std::make_unique<SequentialRun>(job_, whole, 1, plan::BackwardForm::Fused,
+                                                      PayloadOptions{}, place));
+    }
+  }
+
+  Result run() {
+    SequentialRun& first = *runs_.front();
+    AdamW optimizer = AdamW::create(job_.train, first.parameters(0), first.operators()).value();
+    Result result;
+    for (int step = 0; step < job_.train.steps; ++step) {
+      double loss = 0;
+      for (const auto& run : runs_) {
+        run->begin_step(step);
+        for (int64_t microbatch = 0; microbatch < job_.microbatches(); ++microbatch) {
+          run->forward(microbatch);
+          run->backward(microbatch);
+        }
+        loss += run->loss();
+      }
+      result.losses.push_back(loss);
+      add_gradients();
+      first.sum_tied_gradients();
+      GradientNorm norm(static_cast<int64_t>(first.parameters().size()));
+      result.norms.push_back(norm.of(optimizer.local_squared_norms()).value());
+      const Status applied = optimizer.apply(StepIndex(step), result.norms.back());
+      PENSTOCK_CHECK(applied.ok(), "{}", message(applied));
+      hand_on_weights();
+    }
+    for (const WeightDigest& digest : first.parameters(0).digests())
+      result.digests[digest.parameter] = digest.digest;
+    return result;
+  }
+
+ private:
+  std::vector<std::span<float>> accumulators(SequentialRun& run) {
+    std::vector<std::span<float>> all;
+    const auto add = [&](const Parameter& parameter) {
+      all.emplace_back(parameter.gradient.f32(), static_cast<size_t>(parameter.gradient.elements()));
+    };
+    for (const Parameter& parameter : run.parameters(0).parameters()) add(parameter);
+    if (const Parameter* head = run.parameters(0).tied_head()) add(*head);
+    return all;
+  }
+  void add_gradients() {
+    const auto sums = accumulators(*runs_.front());
+    for (size_t n = 1; n < runs_.size(); ++n) {
+      const auto addends = accumulators(*runs_[n]);
+      for (size_t p = 0; p < sums.size(); ++p) {
+        for (size_t i = 0; i < sums[p].size(); ++i) sums[p][i] = sums[p][i] + addends[p][i];
+      }
+    }
+  }
+  void hand_on_weights() {
+    for (size_t n = 1; n < runs_.size(); ++n) {
+      const std::vector<Parameter> from = runs_.front()->parameters(), to = runs_[n]->parameters();
+      for (size_t p = 0; p < from.size(); ++p)
+        std::memcpy(to[p].weight.data(), from[p].weight.data(), static_cast<size_t>(from[p].weight.bytes()));
+    }
+  }
+
+  plan::JobSpec job_;
+  std::vector<std::unique_ptr<SequentialRun>> runs_;
+};
+
+// One for all shapes that must have its bits: they differ from each other in neither of these.
+const Result& reference_of(const Shape& shape) {
+  static std::map<std::string, Result> known;
+  Shape plain;
+  plain.expert = shape.expert;
+  plain.data = shape.data;
+  plain.model = shape.model;
+  plain.microbatch_size = shape.microbatch_size;
+  plain.dtype = shape.dtype;
+  plain.clip = shape.clip;
+  const std::string key = job_file(plain);
+  if (!known.contains(key)) known[key] = Reference(plain).run();
+  return known.at(key);
+}
+
+// Norms are sums in float64, which differ where a parameter's part is taken by another count of lanes; nothing else may.
+void expect_same_bits(const Result& found, const Result& expected) {
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(found.norms, expected.norms);
+  EXPECT_EQ(found.digests, expected.digests);
+}
+
+class SideBySide : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(SideBySide, has_the_bits_of_one_process_with_the_same_microbatches) {
+  expect_same_bits(train(GetParam()), reference_of(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Dense, SideBySide,
+    ::testing::Values(
+        Shape{.data = 2}, Shape{.data = 3}, Shape{.pipeline = 2, .data = 2}, Shape{.pipeline = 4, .data = 2},
+        Shape{.pipeline = 2, .data = 3, .split = "[[embedding, 0, 1], [2, 3, 4, 5, head]]"},
+        Shape{.pipeline = 2, .data = 3, .split = "[[embedding, 0, 1, 2, 3, 4], [5, head]]"},
+        Shape{.pipeline = 2, .data = 2, .schedule = "interleaved-1f1b", .stages_per_rank = 2},
+        Shape{.pipeline = 4, .data = 2, .schedule = "zb-h1"},
+        Shape{.pipeline = 2, .data = 2, .schedule = "zb-v", .stages_per_rank = 2},
+        Shape{.pipeline = 2, .data = 2, .parallel = ", p2p: {mode: one-sided}"},
+        Shape{.pipeline = 2, .data = 2, .dtype = "bfloat16"},
+        // The update at once drains the pipeline: no weight is old.
+        Shape{.pipeline = 2, .data = 2, .schedule = "pipedream", .parallel = ", flush_every: 1", .clip = 0},
+        Shape{.pipeline = 3, .data = 2, .schedule = "zb-h2", .parallel = ", optimizer_step: post-validated"},
+        Shape{.pipeline = 3,
+              .data = 2,
+              .schedule = "zb-h2",
+              .parallel = ", optimizer_step: post-validated",
+              .clip = 1e-3}));
+
+// 16 sequences in microbatches of 3: six of them, the last short. Over four pipelines two have nothing in their second.
+INSTANTIATE_TEST_SUITE_P(
+    ShortLastMicrobatches, SideBySide,
+    ::testing::Values(Shape{.data = 2, .microbatch_size = 3}, Shape{.data = 4, .microbatch_size = 3},
+                      Shape{.pipeline = 2, .data = 4, .schedule = "gpipe", .microbatch_size = 3},
+                      Shape{.pipeline = 2, .data = 3, .model = kEverything, .microbatch_size = 5}));
+
+// Gradients of a tied matrix must be whole before embedding and head are added, with the two on one rank and on two.
+INSTANTIATE_TEST_SUITE_P(
+    TiedEmbeddings, SideBySide,
+    ::testing::Values(
+        Shape{.data = 2, .model = kEverything}, Shape{.pipeline = 2, .data = 2, .model = kEverything},
+        Shape{.pipeline = 2, .data = 2, .schedule = "zb-v", .stages_per_rank = 2, .model = kEverything},
+        Shape{.pipeline = 4, .data = 3, .model = kEverything},
+        Shape{.pipeline = 2,
+              .data = 2,
+              .split = "[[embedding], [0, 1, 2, 3, 4, 5, head]]",
+              .parallel = ", shard_optimizer: true",
+              .model = kEverything}));
+
+INSTANTIATE_TEST_SUITE_P(
+    ShardedOptimizer, SideBySide,
+    ::testing::Values(
+        Shape{.parallel = ", shard_optimizer: true"}, Shape{.data = 2, .parallel = ", shard_optimizer: true"},
+        Shape{.pipeline = 2, .data = 3, .parallel = ", shard_optimizer: true"},
+        // A stage of the embedding alone has one parameter: two of its ranks have moments of none.
+        Shape{.pipeline = 2,
+              .data = 3,
+              .split = "[[embedding], [0, 1, 2, 3, 4, 5, head]]",
+              .parallel = ", shard_optimizer: true"},
+        Shape{.pipeline = 2,
+              .data = 2,
+              .schedule = "interleaved-1f1b",
+              .stages_per_rank = 2,
+              .parallel = ", shard_optimizer: true, p2p: {mode: one-sided}",
+              .model = kExperts,
+              .dtype = "bfloat16"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    ReplicatedExperts, SideBySide,
+    ::testing::Values(Shape{.data = 3, .model = kExperts}, Shape{.pipeline = 2, .data = 2, .model = kExperts},
+                      // A stage without experts beside one with them.
+                      Shape{.pipeline = 2,
+                            .data = 2,
+                            .split = "[[embedding, 0], [1, 2, 3, 4, 5, head]]",
+                            .model = kExperts},
+                      Shape{.pipeline = 2, .data = 3, .model = kExperts, .microbatch_size = 3}));
+
+double largest_difference(const std::vector<double>& found, const std::vector<double>& expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  double largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i)
+    largest = std::max(largest, std::abs(found[i] - expected[i]) / expected[i]);
+  return largest;
+}
+
+TEST(Pipelines, with_two_replicas_of_every_stage_train_one_model) {
+  // Every parameter is then on four ranks: in two pipelines, twice in each.
+  for (const bool sharded : {false, true}) {
+    for (const char* schedule : {"dualpipe", "chimera"}) {
+      SCOPED_TRACE(fmt::format("{} {}", schedule, sharded));
+      const Shape shape{.pipeline = 2,
+                        .data = 2,
+                        .schedule = schedule,
+                        .parallel = sharded ? ", shard_optimizer: true" : "",
+                        .model = kEverything};
+      const Result found = train(shape);
+      const Result& expected = reference_of(shape);
+      EXPECT_LE(largest_difference(found.losses, expected.losses), 1e-6);
+      EXPECT_LE(largest_difference(found.norms, expected.norms), 1e-4);
+      EXPECT_EQ(found.digests.size(), expected.digests.size());
+    }
+  }
+}
+
+TEST(Pipelines, that_compute_with_older_weights_add_up_at_every_update) {
+  // No rank waits for a norm, but those with one stage do for each other: replicas that parted would show in the digests.
+  for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
+    Shape shape{.pipeline = 3, .data = 2, .schedule = schedule, .parallel = ", flush_every: 2", .clip = 0};
+    const Result whole = train(shape);
+    EXPECT_LT(whole.losses.back(), whole.losses.front());
+    EXPECT_NE(whole.digests, reference_of(shape).digests) << "there are older weights in it";
+    shape.parallel += ", shard_optimizer: true";
+    const Result sharded = train(shape);
+    EXPECT_EQ(sharded.digests, whole.digests);
+    EXPECT_EQ(sharded.losses, whole.losses);
+  }
+}
+
+TEST(Pipelines, validate_the_microbatches_of_one_pipeline_between_them) {
+  // Five microbatches over two pipelines: three each, the last of which is nothing.
+  Shape shape{.pipeline = 2};
+  shape.extra =
+      fmt::format("validation: {{source: {}, every: 2, microbatches: 5}}\n", folder().path("text.txt"));
+  shape.steps = 2;
+  // Before anything is learnt differently: the weights after two steps of the same microbatches differ in rounding.
+  const Result one = train(shape);
+  shape.data = 2;
+  const Result two = train(shape);
+  ASSERT_EQ(one.validation.size(), 1u);
+  ASSERT_EQ(two.validation.size(), 1u);
+  EXPECT_NEAR(two.validation.begin()->second, one.validation.begin()->second,
+              1e-5 * one.validation.begin()->second);
+  Shape without = shape;
+  without.extra = "";
+  EXPECT_EQ(train(without).digests, two.digests);
+}
+
+TEST(Pipelines, a_lost_rank_ends_all_of_them_and_its_group_is_named) {
+  FakeDaemon daemon(assignments_of({.pipeline = 2, .data = 2, .steps = 200}));
+  TimePoint killed_at{};
+  const auto outcomes = daemon.serve([&](const StepReport& report) {
+    if (killed_at != TimePoint{} || report.step < 2) return;
+    daemon.kill(3);
+    killed_at = SystemClock().now();
+  });
+  EXPECT_EQ(outcomes[3].signal, SIGKILL);
+  for (const size_t survivor : {0u, 1u, 2u}) {
+    EXPECT_EQ(outcomes[survivor].exit_code, 1);
+    ASSERT_TRUE(outcomes[survivor].failed.has_value());
+    EXPECT_LT(outcomes[survivor].failed_at - killed_at, 3s);
+    EXPECT_THAT(outcomes[survivor].failed->reason, HasSubstr("group "));
+  }
+  // The two that share a group with it.
+  EXPECT_THAT(outcomes[1].failed->reason + outcomes[2].failed->reason, HasSubstr("was lost"));
+}
+
+TEST(Pipelines, whose_hosts_hold_different_text_refuse_each_other) {
+  // Each pipeline agrees in itself.
+  auto assignments = assignments_of({.pipeline = 2, .data = 2});
+  folder().write("elsewhere/text.txt", folder().read("text.txt") + "and a line more");
+  for (const size_t rank : {1u, 3u}) {
+    std::string& yaml = assignments[rank].assignment.spec_yaml;
+    const std::string path = folder().path("text.txt");
+    yaml.replace(yaml.find(path), path.size(), folder().path("elsewhere/text.txt"));
+  }
+  const auto outcomes = FakeDaemon(assignments).serve();
+  std::string reasons;
+  for (const ExecutorOutcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.failed.has_value());
+    EXPECT_FALSE(outcome.ready.has_value());
+    reasons += outcome.failed->reason;
+  }
+  EXPECT_TRUE(reasons.find("rank 0 and rank 1 read different data") != std::string::npos ||
+              reasons.find("rank 1 and rank 0 read different data") != std::string::npos ||
+              reasons.find("rank 2 and rank 3 read different data") != std::string::npos ||
+              reasons.find("rank 3 and rank 2 read different data") != std::string::npos)
+      << reasons;
+}
+
+// What the coordinator does once every rank has written.
+std::string commit(const Shape& shape, int64_t step) {
+  const plan::JobSpec job = job_of(shape);
+  const std::string draft = draft_name("tiny", 1, step);
+  CheckpointManifest all;
+  for (int rank = 0; rank < job.ranks(); ++rank) {
+    CheckpointManifest part =
+        parse_manifest(folder().read("checkpoints/" + draft + "/" + part_name(rank, job.ranks()))).value();
+    if (rank == 0) {
+      all = std::move(part);
+    } else {
+      all.shards.insert(all.shards.end(), part.shards.begin(), part.shards.end());
+    }
+  }
+  std::vector<ExpectedTensor> weights;
+  for (const auto& spec : plan::model_parameters(job.model)) weights.push_back({spec.name, spec.shape});
+  const auto path = commit_draft(folder().path("checkpoints"), draft, all, checkpoint_tensors(weights));
+  PENSTOCK_CHECK(path.ok(), "{}", message(path.status()));
+  return *path;
+}
+
+class Elsewhere : public ::testing::TestWithParam<std::pair<Shape, Shape>> {};
+
+TEST_P(Elsewhere, a_checkpoint_of_one_shape_is_gone_on_from_in_another) {
+  Shape saver = GetParam().first, other = GetParam().second;
+  saver.extra = other.extra = "checkpoint: {every: 2}\n";
+  const Result whole = train(saver, {.writes = true});
+  const std::string path = commit(saver, 2);
+
+  // Nothing left to do: what is loaded is what was saved.
+  Shape loaded = other;
+  loaded.steps = 2;
+  const Checkpoint checkpoint = *Checkpoint::open(path);
+  const Result at_load = train(loaded, {.load_from = path, .first_step = 2});
+  for (const auto& spec : plan::model_parameters(job_of(saver).model))
+    EXPECT_EQ(at_load.digests.at(spec.index), checkpoint.find(spec.name)->digest) << spec.name;
+
+  const Result rest = train(other, {.load_from = path, .first_step = 2});
+  if (saver.data == other.data) {
+    EXPECT_EQ(rest.digests, whole.digests);
+    EXPECT_EQ(rest.losses, std::vector<double>(whole.losses.begin() + 2, whole.losses.end()));
+  } else {
+    EXPECT_LE(
+        largest_difference(rest.losses, std::vector<double>(whole.losses.begin() + 2, whole.losses.end())),
+        1e-5);
+  }
+  std::filesystem::remove_all(path);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Elsewhere,
+    ::testing::Values(
+        std::pair(Shape{.pipeline = 2, .data = 2, .model = kExperts}, Shape{.data = 2, .model = kExperts}),
+        std::pair(
+            Shape{.pipeline = 2, .data = 2, .parallel = ", shard_optimizer: true", .model = kEverything},
+            Shape{.pipeline = 4, .data = 2, .model = kEverything}),
+        std::pair(Shape{.data = 3, .model = kExperts},
+                  Shape{.pipeline = 2, .data = 3, .parallel = ", shard_optimizer: true", .model = kExperts}),
+        std::pair(
+            Shape{.pipeline = 2, .data = 2, .schedule = "dualpipe", .parallel = ", shard_optimizer: true"},
+            Shape{.pipeline = 2, .data = 4})));
+
+}  // namespace
+}  // namespace penstock::worker
