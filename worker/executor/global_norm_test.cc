@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "worker/executor/shared_norms.h"
 #include "worker/transport/in_process.h"
 
 namespace penstock::worker {
@@ -83,6 +84,61 @@ TEST(GlobalNorm, ranks_that_do_not_hold_the_model_together_are_told) {
   refused({{{0, 1.0}, {1, 1.0}}, {{1, 1.0}}}, {3, 1}, "owns parameter 1, which another owns");
   refused({{{0, 1.0}, {1, 1.0}}, {{0, 1.0}}, {{0, 1.0}}}, {2, 2}, "owns parameter 0, which another owns");
   refused({{{0, 1.0}}, {{0, 1.0}}}, {2, 2}, "own 1 of the model's 2 parameters");
+}
+
+// What ranks of a stage that share out its experts hold, and then the norm of a pipeline of one stage.
+std::vector<StatusOr<double>> norms_of_stage(const std::vector<Held>& ranks,
+                                             const SharedNorms::Whole& whole) {
+  const auto hub = make_in_process_hub();
+  InProcessRendezvous rendezvous;
+  std::vector<StatusOr<double>> norms(ranks.size(), 0.0);
+  const auto run = [&](size_t r) -> StatusOr<double> {
+    const auto endpoint = make_in_process_endpoint(hub);
+    const RankIndex rank(static_cast<int64_t>(r));
+    const int count = static_cast<int>(ranks.size());
+    PENSTOCK_RETURN_IF_ERROR(endpoint->open({"data 0", rank, count, "127.0.0.1"}, rendezvous, 30s));
+    JoinedGroup group{.group = {.name = "data 0"}, .member = {endpoint.get(), rank, count}};
+    for (int each = 0; each < count; ++each) group.group.ranks.emplace_back(10 + each);
+    std::vector<int32_t> mine;
+    for (const SquaredNorm& held : ranks[r]) mine.push_back(held.parameter);
+    PENSTOCK_ASSIGN_OR_RETURN(const auto shared, SharedNorms::create(group, mine, whole));
+    const auto all = shared->gather(ranks[r]);
+    (void)endpoint->drain();
+    if (!all.ok()) return all.status();
+    for (size_t i = 0; i < all->size(); ++i) EXPECT_EQ((*all)[i].parameter, whole.parameters[i]);
+    return GradientNorm(static_cast<int64_t>(whole.parameters.size())).of(*all);
+  };
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < ranks.size(); ++r) threads.emplace_back([&, r] { norms[r] = run(r); });
+  for (std::thread& thread : threads) thread.join();
+  return norms;
+}
+
+TEST(SharedNorms, ranks_with_other_experts_have_the_norm_of_all_and_not_the_mean_of_theirs) {
+  // Squared norms of 100 and 20: together sqrt(120). The mean of 10 and sqrt(20), 7.236, is nobody's norm.
+  for (const StatusOr<double>& norm :
+       norms_of_stage({{{0, 100.0}}, {{1, 20.0}}}, {.name = "their stages", .parameters = {0, 1}})) {
+    ASSERT_TRUE(norm.ok()) << norm.status();
+    EXPECT_EQ(*norm, std::sqrt(120.0));
+  }
+}
+
+TEST(SharedNorms, dense_parameters_and_replicas_of_experts_count_once) {
+  // Two rows of two: parameter 0 is everybody's, 1 and 2 are experts.
+  const Held first = {{0, 4.0}, {1, 100.0}}, second = {{0, 4.0}, {2, 16.0}};
+  const SharedNorms::Whole whole{.name = "their stages", .parameters = {0, 1, 2}, .replicas = 4};
+  for (const StatusOr<double>& norm : norms_of_stage({first, second, first, second}, whole)) {
+    ASSERT_TRUE(norm.ok()) << norm.status();
+    EXPECT_EQ(*norm, std::sqrt(120.0));
+  }
+}
+
+TEST(SharedNorms, replicas_that_differ_are_named_by_their_ranks_in_the_job) {
+  const SharedNorms::Whole whole{.name = "their stages", .parameters = {0}, .replicas = 2};
+  for (const StatusOr<double>& norm : norms_of_stage({{{0, 4.0}}, {{0, 5.0}}}, whole)) {
+    EXPECT_EQ(norm.status().code(), StatusCode::kDataLoss);
+    EXPECT_THAT(message(norm.status()), HasSubstr("squared norm 4 on rank 10 and 5 on rank 11"));
+  }
 }
 
 }  // namespace

