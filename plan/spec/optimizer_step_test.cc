@@ -50,6 +50,11 @@ TEST(OptimizerStep, post_validated_is_refused_with_the_reason_where_ranks_meet_i
       "line 5: parallel.optimizer_step: expected barrier, because two ranks of tied embeddings meet in every "
       "step, found post-validated");
   EXPECT_EQ(
+      refusal({.parallel = "pipeline: 4, data: 2, shard_optimizer: true, schedule: 1f1b, optimizer_step: "
+                           "post-validated"}),
+      "line 5: parallel.optimizer_step: expected barrier, because with shard_optimizer a weight comes from the rank "
+      "that has its moments in every step, found post-validated");
+  EXPECT_EQ(
       refusal({.parallel = "pipeline: 2, stages_per_rank: 2, schedule: interleaved-1f1b, optimizer_step: "
                            "post-validated"}),
       "line 5: parallel.optimizer_step: expected barrier, because only one stage a rank can do without it and "
