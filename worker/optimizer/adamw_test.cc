@@ -230,5 +230,31 @@ TEST_F(AdamWTest, moments_take_twice_the_bytes_of_the_parameters) {
             2 * parameters.parameter_bytes());
 }
 
+TEST_F(AdamWTest, moments_on_two_ranks_update_the_weights_that_one_rank_would) {
+  // What each leaves to the other stays as it is, and no gradient is used twice.
+  const ParameterStore whole = store(), one = store(), other = store();
+  std::vector<bool> of_one, of_other;
+  for (size_t i = 0; i < whole.parameters().size(); ++i) {
+    of_one.push_back(i % 3 == 0);
+    of_other.push_back(i % 3 != 0);
+  }
+  AdamW all = AdamW::create(train_, whole, *operators_).value();
+  AdamW first = AdamW::create(train_, one, *operators_, of_one).value();
+  AdamW second = AdamW::create(train_, other, *operators_, of_other).value();
+  EXPECT_EQ(first.optimizer_bytes() + second.optimizer_bytes(), all.optimizer_bytes());
+  const auto before = bytes_of(one);
+  for (const ParameterStore* each : {&whole, &one, &other}) {
+    for (const Parameter& parameter : each->parameters()) operators_->fill(parameter.gradient, 0.25f);
+  }
+  for (AdamW* optimizer : {&all, &first, &second}) ASSERT_TRUE(optimizer->apply(StepIndex(0), 1).ok());
+  const auto expected = bytes_of(whole), by_first = bytes_of(one), by_second = bytes_of(other);
+  for (size_t i = 0; i < of_one.size(); ++i) {
+    EXPECT_EQ(of_one[i] ? by_first[i] : by_second[i], expected[i]) << i;
+    EXPECT_EQ(of_one[i] ? by_second[i] : by_first[i], before[i]) << i;
+    EXPECT_EQ(one.parameters()[i].gradient.f32()[0], 0) << i;
+    EXPECT_EQ(first.moments()[i].first.empty(), !of_one[i]);
+  }
+}
+
 }  // namespace
 }  // namespace penstock::worker
