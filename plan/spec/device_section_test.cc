@@ -83,6 +83,15 @@ TEST(DeviceSection, time_factor_stretches_every_time) {
   EXPECT_EQ(costs.message_ns, 128'000'000);
 }
 
+TEST(DeviceSection, emulated_pipelines_do_not_stand_side_by_side) {
+  std::string text = job(emulated("stages: {forward: 1, backward: 1}"));
+  text.replace(text.find("pipeline: 2"), 11, "pipeline: 2, data: 2");
+  EXPECT_EQ(
+      message(parse_job_spec(text).status()),
+      "line 7: device.kind: expected cpu with 2 pipelines side by side (parallel.expert x data), since nothing "
+      "models what passes between them, found emulated");
+}
+
 TEST(DeviceSection, what_is_wrong_is_told_by_line_and_field) {
   EXPECT_THAT(refusal("{kind: cuda}"), HasSubstr("line 7: device.kind: not built yet"));
   EXPECT_THAT(refusal("{kind: emulatd}"), HasSubstr("did you mean emulated?"));

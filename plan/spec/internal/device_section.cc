@@ -195,6 +195,14 @@ void read_emulated(Section& section, JobSpec& job, Problems& problems) {
   section.choice("posting", posting, Names{"early", "at-consumer"});
   job.device.posts_at_consumer = posting == "at-consumer";
   read_costs(section, factor, job, problems);
+  if (const int pipelines = job.parallel.pipelines(); pipelines > 1) {
+    problems.expected(
+        section.line_of("kind"), section.field("kind"),
+        fmt::format("cpu with {} pipelines side by side (parallel.expert x data), since nothing models "
+                    "what passes between them",
+                    pipelines),
+        "emulated");
+  }
   if (job.device.threads > 0) {
     job.notes.push_back("device.threads: without effect on emulated devices, which compute nothing");
   }
