@@ -32,7 +32,7 @@ enum class InstructionKind : uint8_t {
   WaitSend,           // wait until send slot `slot` of the link may be written again
   HandOff,            // producer and consumer are both on this rank: pass the tensor without a transfer, in
                       // `slot` of the link (rank, rank); stands right after its producer
-  ReduceGradients,    // sum gradients of work.stage over its replicas (StageBuffers::twin)
+  ReduceGradients,    // sum gradients of work.stage over all ranks that hold it
   OptimizerStep,      // global norm, clip, update all of the rank's parameters; ends update `update`
   ValidateStep,  // the step before was provisional: keep it, or apply it anew and run this program from its
                  // start again (post_validation.h); in a program without it, OptimizerStep is a barrier

@@ -68,7 +68,10 @@ struct Key {
   const char* usual;
 };
 constexpr Key kSchedule{"parallel", "schedule", "1f1b"};
-constexpr Key kKept[] = {{"device", "kind", "cpu"}, {"checkpoint", "directory", "the coordinator's"}};
+constexpr Key kKept[] = {{"parallel", "expert", "1"},
+                         {"parallel", "data", "1"},
+                         {"device", "kind", "cpu"},
+                         {"checkpoint", "directory", "the coordinator's"}};
 constexpr Key kKeptWithoutFlush[] = {
     kSchedule, {"parallel", "pipeline", "1"}, {"parallel", "flush_every", "its default"}};
 

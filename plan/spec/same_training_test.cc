@@ -46,6 +46,14 @@ TEST(SameTraining, what_the_weights_of_a_schedule_without_a_flush_follow_from_st
             "line 7: parallel.schedule: expected pipedream, as the job has it, found 1f1b");
 }
 
+TEST(SameTraining, pipelines_side_by_side_stay_since_gradients_are_added_up_by_pipeline) {
+  EXPECT_EQ(difference(with("pipeline: 4", "pipeline: 4, data: 2")),
+            "line 7: parallel.data: expected 1, as the job has it, found 2");
+  EXPECT_EQ(difference(with("pipeline: 4", "pipeline: 2, expert: 2")),
+            "line 7: parallel.expert: expected 1, as the job has it, found 2");
+  EXPECT_EQ(difference(with("pipeline: 4", "pipeline: 2, data: 1, shard_optimizer: true")), "");
+}
+
 TEST(SameTraining, kind_of_device_and_folder_of_checkpoints_stay) {
   EXPECT_EQ(difference(std::string(kJob) + "device: {kind: emulated}\n"),
             "line 8: device.kind: expected cpu, as the job has it, found emulated");
