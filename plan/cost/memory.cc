@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "plan/schedule/payload_slots.h"
+#include "plan/schedule/recomputation_slots.h"
 #include "plan/schedule/weight_versions.h"
 #include "plan/spec/parameters.h"
 
@@ -61,13 +62,18 @@ int64_t expert_slot_bytes(const JobSpec& job) {
               tensor_bytes(rows * 2 * moe.moe_intermediate_size, narrow)});
 }
 
-int64_t block_slot_bytes(const JobSpec& job, LayerIndex layer) {
+int64_t residual_bytes(const JobSpec& job) {
+  return tensor_bytes(job.tokens_per_microbatch() * job.model.hidden_size, narrow_bytes(job));
+}
+
+// What a block keeps beside its input.
+int64_t block_saved_bytes(const JobSpec& job, LayerIndex layer) {
   const ModelSpec& model = job.model;
   const int64_t tokens = job.tokens_per_microbatch();
   const int64_t narrow = narrow_bytes(job);
-  const int64_t residual = tensor_bytes(tokens * model.hidden_size, narrow);
+  const int64_t residual = residual_bytes(job);
   const int64_t inverse_rms = tensor_bytes(tokens);
-  return sum({residual, inverse_rms, tensor_bytes(tokens * projected_width(model), narrow),
+  return sum({inverse_rms, tensor_bytes(tokens * projected_width(model), narrow),
               tensor_bytes(tokens * query_width(model), narrow),
               tensor_bytes(tokens * model.num_attention_heads), residual, inverse_rms,
               model.has_experts(layer) ? expert_slot_bytes(job)
@@ -83,32 +89,41 @@ int64_t activated_elements(const JobSpec& job, LayerIndex layer) {
 
 // What W reads of its I and finds nowhere else in the slot.
 int64_t split_backward_bytes(const JobSpec& job, const Item& item) {
-  const int64_t tokens = job.tokens_per_microbatch();
-  const int64_t narrow = narrow_bytes(job);
-  const int64_t residual = tensor_bytes(tokens * job.model.hidden_size, narrow);
+  const int64_t residual = residual_bytes(job);
   switch (item.kind) {
     case ItemKind::Embedding:
       return residual;
     case ItemKind::Block:
-      return sum({residual, residual, tensor_bytes(activated_elements(job, item.layer), narrow)});
+      return sum({residual, residual, tensor_bytes(activated_elements(job, item.layer), narrow_bytes(job))});
     case ItemKind::Head:
       return 0;
   }
   return 0;
 }
 
-int64_t item_slot_bytes(const JobSpec& job, const Item& item) {
+// All that an item's forward saves beside its input, and what W reads of I.
+int64_t item_saved_bytes(const JobSpec& job, const Item& item, BackwardForm backward) {
   const int64_t tokens = job.tokens_per_microbatch();
-  const int64_t residual = tensor_bytes(tokens * job.model.hidden_size, narrow_bytes(job));
+  const int64_t of_halves = backward == BackwardForm::Split ? split_backward_bytes(job, item) : 0;
   switch (item.kind) {
     case ItemKind::Embedding:
-      return tensor_bytes(tokens);
+      return plus(of_halves, tensor_bytes(tokens));
     case ItemKind::Block:
-      return block_slot_bytes(job, item.layer);
+      return plus(of_halves, block_saved_bytes(job, item.layer));
     case ItemKind::Head:
-      return sum({residual, tensor_bytes(tokens), residual});
+      return sum({of_halves, tensor_bytes(tokens), residual_bytes(job)});
   }
   return 0;
+}
+
+bool is_recomputed(const JobSpec& job, const Item& item) {
+  return item.kind == ItemKind::Block && job.recomputes(item.layer);
+}
+
+// Of an activation slot.
+int64_t item_slot_bytes(const JobSpec& job, const Item& item, BackwardForm backward) {
+  const int64_t input = item.kind == ItemKind::Embedding ? 0 : residual_bytes(job);
+  return is_recomputed(job, item) ? input : plus(input, item_saved_bytes(job, item, backward));
 }
 
 // Both operands that the products of a weight [out, in] read; see the header.
@@ -234,9 +249,14 @@ std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
 
 int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items, BackwardForm backward) {
   int64_t bytes = 0;
+  for (const Item& item : items) bytes = plus(bytes, item_slot_bytes(job, item, backward));
+  return bytes;
+}
+
+int64_t recomputation_slot_bytes(const JobSpec& job, const std::vector<Item>& items) {
+  int64_t bytes = 0;
   for (const Item& item : items) {
-    bytes = plus(bytes, item_slot_bytes(job, item));
-    if (backward == BackwardForm::Split) bytes = plus(bytes, split_backward_bytes(job, item));
+    if (is_recomputed(job, item)) bytes = plus(bytes, item_saved_bytes(job, item, BackwardForm::Split));
   }
   return bytes;
 }
@@ -266,7 +286,9 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
     owned.insert(owned.end(), items.begin(), items.end());
     if (buffers.replica == 0) written.insert(written.end(), items.begin(), items.end());
     const int64_t slot = activation_slot_bytes(job, items, buffers.backward);
-    prediction.activations = plus(prediction.activations, times(slot, buffers.activation_slots));
+    prediction.activations =
+        sum({prediction.activations, times(slot, buffers.activation_slots),
+             times(recomputation_slot_bytes(job, items), recomputation_slots(program, buffers.stage))});
     prediction.payload = plus(prediction.payload, payload_bytes_of(job, items, program, buffers.stage));
   }
   const int64_t owned_once = owned_bytes(job.model, owned);

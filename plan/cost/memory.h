@@ -31,6 +31,9 @@
 //                and, where the program splits backwards of the stage, what a W reads of its I and finds nowhere else:
 //                  embedding  gradient of its output a[T,H]
 //                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I] or a[R,I]
+//                A block that is recomputed has x there and nothing else. What it saves otherwise is held once, in the
+//                workspace, and, where backwards are split, from I to W in a slot of all recomputed blocks of the stage,
+//                as many as the lowered program has microbatches between the two (plan/schedule/recomputation_slots.h)
 //   payload      of every block with experts: a slot a[R,H] for the rows that went in, as many as the program has
 //                alive at once (plan/schedule/payload_slots.h)
 //   boundary     one tensor a[T,H] for each receive slot at a link's target, each send slot at its source and
@@ -75,6 +78,9 @@ struct MemoryPrediction {
 
 // Bytes of one activation slot of a stage that holds `items`.
 int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items, BackwardForm backward);
+
+// Bytes of one slot for what those of `items` that are recomputed save between I and W.
+int64_t recomputation_slot_bytes(const JobSpec& job, const std::vector<Item>& items);
 
 // Bytes of one slot for the rows that go into a block's experts; 0 of another item.
 int64_t payload_slot_bytes(const JobSpec& job, const Item& item);

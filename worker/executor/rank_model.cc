@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/schedule/recomputation_slots.h"
 #include "plan/schedule/weight_versions.h"
 #include "worker/checkpoint/weights.h"
 #include "worker/model/activation_type.h"
@@ -54,6 +55,7 @@ Status RankModel::allocate(const plan::JobSpec& job, const plan::RankProgram& pr
                      {.by_all = held.by_all, .by_forwards = held.by_forwards, .updates = program.updates},
                      *parameters_, *operators_));
   PENSTOCK_ASSIGN_OR_RETURN(workspace_, Workspace::create(job));
+  PENSTOCK_RETURN_IF_ERROR(allocate_recomputation_scratch(job, program));
   for (const plan::StageBuffers& buffers : program.buffers) {
     PENSTOCK_ASSIGN_OR_RETURN(StageMemory stage, make_stage(job, program, buffers));
     stage_list_.push_back(stage.stage.get());
@@ -70,6 +72,17 @@ Status RankModel::make_optimizer(const plan::JobSpec& job) {
   std::vector<bool> has_moments;
   for (const plan::StateShare& share : state_shares_) has_moments.push_back(share.has_moments);
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, AdamW::create(job.train, *parameters_, *operators_, has_moments));
+  return ok_status();
+}
+
+Status RankModel::allocate_recomputation_scratch(const plan::JobSpec& job, const plan::RankProgram& program) {
+  int64_t bytes = 0;
+  for (const plan::StageBuffers& buffers : program.buffers) {
+    const auto& items = job.parallel.split[buffers.stage.value];
+    bytes = std::max(bytes, ModelStage::recomputation_bytes(job, items, buffers.backward).scratch);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(recomputation_scratch_,
+                            kernels::Slab::allocate(bytes, "the block that is recomputed"));
   return ok_status();
 }
 
@@ -107,6 +120,12 @@ StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
       memory.slab, kernels::Slab::allocate(buffers.activation_slots * slot_bytes,
                                            fmt::format("{} activation slots of stage {}",
                                                        buffers.activation_slots, buffers.stage.value)));
+  const int64_t recomputed = ModelStage::recomputation_bytes(job, items, buffers.backward).slot;
+  const int slots = plan::recomputation_slots(program, buffers.stage);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      memory.recomputations,
+      kernels::Slab::allocate(slots * recomputed,
+                              fmt::format("{} recomputation slots of stage {}", slots, buffers.stage.value)));
   memory.pool = std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes,
                                                  memory.slab.view());
   const StagePayloadsShape payloads{.stage = buffers.stage,
@@ -115,8 +134,9 @@ StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
   PENSTOCK_ASSIGN_OR_RETURN(memory.payloads, StagePayloads::create(job, items, payloads, clock_));
   StageEnvironment around = environment(job, tokens_ ? &*tokens_ : nullptr);
   around.payloads = memory.payloads.get();
-  memory.stage =
-      std::make_unique<ModelStage>(buffers.stage, items, around, memory.slab.view(), buffers.backward);
+  memory.stage = std::make_unique<ModelStage>(buffers.stage, items, around,
+                                              StageSlots{memory.slab.view(), memory.recomputations.view()},
+                                              buffers.backward);
   return memory;
 }
 
@@ -128,6 +148,7 @@ StageEnvironment RankModel::environment(const plan::JobSpec& job, TokenSource* t
           .tokens = tokens,
           .versions = &*versions_,
           .place = context_.place,
+          .recomputation_scratch = recomputation_scratch_.view(),
           .expert_group = context_.expert_group};
 }
 
@@ -161,7 +182,7 @@ int64_t RankModel::payload_bytes() const {
 
 int64_t RankModel::activation_bytes() const {
   int64_t bytes = 0;
-  for (const StageMemory& memory : stages_) bytes += memory.slab.bytes();
+  for (const StageMemory& memory : stages_) bytes += memory.slab.bytes() + memory.recomputations.bytes();
   return bytes;
 }
 

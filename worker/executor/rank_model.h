@@ -93,6 +93,7 @@ class RankModel {
  private:
   struct StageMemory {
     kernels::Slab slab;
+    kernels::Slab recomputations;
     std::unique_ptr<ActivationPool> pool;
     std::unique_ptr<StagePayloads> payloads;
     std::unique_ptr<ModelStage> stage;
@@ -105,6 +106,7 @@ class RankModel {
   // So that every kernel is made, and the fingerprint complete, before the first step.
   Status warm_up();
   Status open_data(const plan::JobSpec& job, const plan::RankProgram& program);
+  Status allocate_recomputation_scratch(const plan::JobSpec& job, const plan::RankProgram& program);
   StatusOr<StageMemory> make_stage(const plan::JobSpec& job, const plan::RankProgram& program,
                                    const plan::StageBuffers& buffers);
 
@@ -116,6 +118,7 @@ class RankModel {
   std::vector<plan::StateShare> state_shares_;
   std::optional<WeightVersions> versions_;
   std::optional<Workspace> workspace_;
+  kernels::Slab recomputation_scratch_;
   std::optional<TokenSource> tokens_;    // of the ranks that hold the embedding or the head
   std::optional<DataFingerprint> data_;  // beside tokens_
   std::optional<AdamW> optimizer_;

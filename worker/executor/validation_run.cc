@@ -55,7 +55,7 @@ Status ValidationRun::make_stages() {
     StageEnvironment environment = model_.environment(job_, tokens_ ? &*tokens_ : nullptr);
     environment.evaluation = true;
     environment.payloads = model_.payloads(buffers.stage);
-    stages_.push_back(std::make_unique<ModelStage>(buffers.stage, items, environment, used));
+    stages_.push_back(std::make_unique<ModelStage>(buffers.stage, items, environment, StageSlots{used}));
     indices.push_back(buffers.stage);
   }
   recorder_ = std::make_unique<StepRecorder>(indices, program_.microbatches);

@@ -34,4 +34,10 @@ class Layout {
   int64_t bytes_ = 0;
 };
 
+// Where an item lays out its input, and where what its forward saves beside it: one layout, unless it is recomputed.
+struct ItemLayout {
+  Layout& input;
+  Layout& saved;
+};
+
 }  // namespace penstock::worker

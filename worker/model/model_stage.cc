@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "worker/buffers/memory_checks.h"
 #include "worker/model/activation_type.h"
 #include "worker/model/blocks/embedding.h"
 #include "worker/model/blocks/head.h"
@@ -15,42 +16,81 @@ namespace {
 
 using plan::BackwardForm;
 
-void place(const plan::JobSpec& job, const plan::Item& item, BackwardForm backward, Layout& layout) {
+void place(const plan::JobSpec& job, const plan::Item& item, BackwardForm backward, ItemLayout layout) {
   switch (item.kind) {
     case plan::ItemKind::Embedding:
-      return EmbeddingItem::place(job, backward, layout);
+      return EmbeddingItem::place(job, backward, layout.saved);
     case plan::ItemKind::Block:
       return TransformerBlock::place(job, item.layer, backward, layout);
     case plan::ItemKind::Head:
-      return HeadItem::place(job, layout);
+      return HeadItem::place(job, layout.saved);
   }
 }
 
 std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan::Item& item,
-                                BackwardForm backward, Layout& layout) {
+                                BackwardForm backward, ItemLayout layout) {
   const plan::JobSpec& job = environment.job;
   const ParameterStore& parameters = environment.parameters;
   PENSTOCK_CHECK(environment.tokens != nullptr || !ModelStage::reads_tokens(job, {item}), "{} needs tokens",
                  plan::to_string(item));
   switch (item.kind) {
     case plan::ItemKind::Embedding:
-      return std::make_unique<EmbeddingItem>(job, parameters, *environment.tokens, backward, layout);
+      return std::make_unique<EmbeddingItem>(job, parameters, *environment.tokens, backward, layout.saved);
     case plan::ItemKind::Block:
       return std::make_unique<TransformerBlock>(job, item.layer, parameters, backward, layout,
                                                 environment.payloads);
     case plan::ItemKind::Head:
-      return std::make_unique<HeadItem>(job, parameters, *environment.tokens, layout);
+      return std::make_unique<HeadItem>(job, parameters, *environment.tokens, layout.saved);
   }
   return nullptr;
+}
+
+// Where a stage's items have what they keep. Blocks that are recomputed stand one after another in a recomputation
+// slot, each at a place of its own; in scratch memory each stands at its begin.
+struct StageLayout {
+  Layout slot;
+  std::vector<int64_t> recomputed_at;  // beside the items; -1: not recomputed
+  int64_t recomputed_bytes = 0;
+  int64_t widest_recomputed = 0;
+};
+
+// Calls place(item, its layout) for one item after the other.
+template <typename Place>
+StageLayout lay_out(const plan::JobSpec& job, const std::vector<plan::Item>& items, const Place& place) {
+  StageLayout stage;
+  for (const plan::Item& item : items) {
+    const bool is_recomputed = item.kind == plan::ItemKind::Block && job.recomputes(item.layer);
+    Layout own;
+    place(item, ItemLayout{stage.slot, is_recomputed ? own : stage.slot});
+    stage.recomputed_at.push_back(is_recomputed ? stage.recomputed_bytes : -1);
+    stage.recomputed_bytes += own.bytes();
+    stage.widest_recomputed = std::max(stage.widest_recomputed, own.bytes());
+  }
+  return stage;
+}
+
+int whole_slots(const kernels::SlabView& slab, int64_t slot_bytes) {
+  return slot_bytes == 0 ? 0 : static_cast<int>(slab.bytes / slot_bytes);
+}
+
+StageLayout layout_of(const plan::JobSpec& job, const std::vector<plan::Item>& items, BackwardForm backward) {
+  return lay_out(job, items,
+                 [&](const plan::Item& item, ItemLayout layout) { place(job, item, backward, layout); });
 }
 
 }  // namespace
 
 int64_t ModelStage::slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items,
                                BackwardForm backward) {
-  Layout layout;
-  for (const plan::Item& item : items) place(job, item, backward, layout);
-  return layout.bytes();
+  return layout_of(job, items, backward).slot.bytes();
+}
+
+RecomputationBytes ModelStage::recomputation_bytes(const plan::JobSpec& job,
+                                                   const std::vector<plan::Item>& items,
+                                                   BackwardForm backward) {
+  const StageLayout layout = layout_of(job, items, backward);
+  return {.scratch = layout.widest_recomputed,
+          .slot = backward == BackwardForm::Split ? layout.recomputed_bytes : 0};
 }
 
 bool ModelStage::reads_tokens(const plan::JobSpec& job, const std::vector<plan::Item>& items) {
@@ -60,13 +100,25 @@ bool ModelStage::reads_tokens(const plan::JobSpec& job, const std::vector<plan::
 }
 
 ModelStage::ModelStage(StageIndex index, const std::vector<plan::Item>& items,
-                       const StageEnvironment& environment, kernels::SlabView activations,
-                       BackwardForm backward)
-    : index_(index), environment_(environment), activations_(activations), backward_(backward) {
+                       const StageEnvironment& environment, const StageSlots& slots, BackwardForm backward)
+    : index_(index),
+      environment_(environment),
+      activations_(slots.activations),
+      backward_(backward),
+      recomputation_bytes_(recomputation_bytes(environment.job, items, backward)),
+      recomputation_slots_({.stage = index, .holds = "recomputation"},
+                           whole_slots(slots.recomputations, recomputation_bytes_.slot),
+                           {.data = slots.recomputations.data,
+                            .slot_bytes = recomputation_bytes_.slot,
+                            .poisons = kChecksMemory}) {
   PENSTOCK_CHECK(!items.empty(), "stage {}", index.value);
-  Layout layout;
-  for (const plan::Item& item : items) items_.push_back(make(environment_, item, backward, layout));
-  slot_bytes_ = layout.bytes();
+  StageLayout layout = lay_out(environment.job, items, [&](const plan::Item& item, ItemLayout of_item) {
+    items_.push_back(make(environment_, item, backward, of_item));
+  });
+  PENSTOCK_CHECK_LE(layout.widest_recomputed, environment.recomputation_scratch.bytes);
+  slot_bytes_ = layout.slot.bytes();
+  recomputed_.resize(static_cast<size_t>(whole_slots(activations_, slot_bytes_)));
+  recomputed_at_ = std::move(layout.recomputed_at);
   has_embedding_ = items.front().kind == plan::ItemKind::Embedding;
   if (items.back().kind == plan::ItemKind::Head) head_ = static_cast<HeadItem*>(items_.back().get());
 }
@@ -101,11 +153,13 @@ Status ModelStage::forward(const StageCall& call) {
   PENSTOCK_RETURN_IF_ERROR(check(call, plan::ActionKind::Forward));
   PENSTOCK_RETURN_IF_ERROR(prepare(call, Pass::Forward));
   const ItemCall on = item_call(call);
-  if (!has_embedding_) environment_.operators.copy(call.input, items_.front()->saved_residual(on.slot));
+  if (!has_embedding_) environment_.operators.copy(call.input, items_.front()->saved_residual(on.input_slot));
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool last = i + 1 == items_.size();
-    const kernels::TensorView output = last ? call.output : items_[i + 1]->saved_residual(on.slot);
-    PENSTOCK_RETURN_IF_ERROR(items_[i]->forward(on, output));
+    const kernels::TensorView output = last ? call.output : items_[i + 1]->saved_residual(on.input_slot);
+    ItemCall here = call_of(i, on);
+    here.keeps = on.keeps && !is_recomputed(i);
+    PENSTOCK_RETURN_IF_ERROR(items_[i]->forward(here, output));
   }
   return ok_status();
 }
@@ -117,7 +171,9 @@ Status ModelStage::backward(const StageCall& call) {
   kernels::TensorView gradient = call.input;
   for (size_t i = items_.size(); i-- > 0;) {
     const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
-    PENSTOCK_RETURN_IF_ERROR(items_[i]->backward(on, gradient, input_gradient));
+    const ItemCall here = call_of(i, on);
+    if (is_recomputed(i)) PENSTOCK_RETURN_IF_ERROR(recompute(i, here, input_gradient));
+    PENSTOCK_RETURN_IF_ERROR(items_[i]->backward(here, gradient, input_gradient));
     gradient = input_gradient;
   }
   return ok_status();
@@ -127,15 +183,24 @@ Status ModelStage::backward(const StageCall& call) {
 Status ModelStage::input_gradient(const StageCall& call) {
   PENSTOCK_RETURN_IF_ERROR(check(call, plan::ActionKind::InputGradient));
   PENSTOCK_RETURN_IF_ERROR(prepare(call, Pass::Backward));
+  void* recomputed = nullptr;
+  if (recomputes()) {
+    SlotLease& lease = recomputed_[static_cast<size_t>(call.slot)];
+    PENSTOCK_ASSIGN_OR_RETURN(lease, recomputation_slots_.take_lowest(call.microbatch));
+    recomputed = lease.data();
+  }
   const ItemCall on = item_call(call);
-  kernels::TensorView gradient = keep_output_gradient(on, call.input);
+  kernels::TensorView gradient = keep_output_gradient(call_of(items_.size() - 1, on, recomputed), call.input);
   for (size_t i = items_.size(); i-- > 0;) {
     kernels::TensorView input_gradient = call.output;
     if (i > 0) {
-      const kernels::TensorView kept = items_[i - 1]->saved_output_gradient(on.slot);
+      const kernels::TensorView kept =
+          items_[i - 1]->saved_output_gradient(call_of(i - 1, on, recomputed).slot);
       input_gradient = kept.empty() ? environment_.workspace.edge[i % 2] : kept;
     }
-    PENSTOCK_RETURN_IF_ERROR(items_[i]->input_gradient(on, gradient, input_gradient));
+    const ItemCall here = call_of(i, on, recomputed);
+    if (is_recomputed(i)) PENSTOCK_RETURN_IF_ERROR(recompute(i, here, input_gradient));
+    PENSTOCK_RETURN_IF_ERROR(items_[i]->input_gradient(here, gradient, input_gradient));
     gradient = input_gradient;
   }
   return ok_status();
@@ -153,8 +218,20 @@ kernels::TensorView ModelStage::keep_output_gradient(const ItemCall& call,
 Status ModelStage::weight_gradient(const StageCall& call) {
   PENSTOCK_RETURN_IF_ERROR(check(call, plan::ActionKind::WeightGradient));
   const ItemCall on = item_call(call);
-  for (size_t i = items_.size(); i-- > 0;) items_[i]->weight_gradient(on);
+  SlotLease lease = std::move(recomputed_[static_cast<size_t>(call.slot)]);
+  if (recomputes() && !lease.held()) {
+    return internal_error("stage {}: W{} of a microbatch whose I has not run", index_.value,
+                          call.microbatch.value);
+  }
+  void* const recomputed = lease.held() ? lease.data() : nullptr;
+  for (size_t i = items_.size(); i-- > 0;) items_[i]->weight_gradient(call_of(i, on, recomputed));
   return ok_status();
+}
+
+// The output goes where the input gradient will: nobody asks for it twice.
+Status ModelStage::recompute(size_t item, ItemCall call, kernels::TensorView output) {
+  call.again = true;
+  return items_[item]->forward(call, output);
 }
 
 Status ModelStage::warm_up() {
@@ -195,10 +272,12 @@ MicrobatchIndex ModelStage::microbatch_of_step(const StageCall& call) const {
 }
 
 ItemCall ModelStage::item_call(const StageCall& call) const {
+  void* const slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_;
   return {.step = call.step,
           .microbatch = call.microbatch,
           .microbatch_of_step = microbatch_of_step(call),
-          .slot = static_cast<char*>(activations_.data) + call.slot * slot_bytes_,
+          .slot = slot,
+          .input_slot = slot,
           .slot_index = call.slot,
           .operators = environment_.operators,
           .workspace = environment_.workspace,
@@ -206,6 +285,14 @@ ItemCall ModelStage::item_call(const StageCall& call) const {
           .evaluation = environment_.evaluation,
           .keeps = !environment_.evaluation,
           .document_starts = environment_.workspace.document_starts};
+}
+
+ItemCall ModelStage::call_of(size_t item, const ItemCall& on, void* recomputations) const {
+  if (!is_recomputed(item)) return on;
+  ItemCall call = on;
+  call.slot = recomputations == nullptr ? environment_.recomputation_scratch.data
+                                        : static_cast<char*>(recomputations) + recomputed_at_[item];
+  return call;
 }
 
 Status ModelStage::check(const StageCall& call, plan::ActionKind kind) const {

@@ -99,7 +99,7 @@ Status Experts::forward(const ItemCall& call, TensorView x, TensorView added, Te
   ops.gather_rows(x, to, payload(call));
   ops.experts(payload(call), to.offsets, weights(), saved_.gate_up.in(call.slot), outputs);
   ops.combine_rows(outputs, to, routed.weight, added, output);
-  if (!call.evaluation) note_load(call, to, dropped);
+  if (!call.evaluation && !call.again) note_load(call, to, dropped);
   if (!call.keeps) lease.release();
   return ok_status();
 }

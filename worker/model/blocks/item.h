@@ -8,6 +8,10 @@
 // The backward runs whole, or as input gradient (I) and, later, weight gradient (W). Either way it may write over
 // what the forward saved: a slot has one backward. Whole and in halves it runs the same operations on the same values,
 // so that every gradient has the same bits. Weights of norms are what I has gradients for anyway; those are added in I.
+//
+// A block may be recomputed: of its forward it keeps its input alone, and its backward runs behind a second forward,
+// which is the same computation. Where its tensors stand each time is the stage's business (ItemCall); an item only lays
+// out its input apart from the rest (ItemLayout).
 // Thread: the interpreter's.
 #pragma once
 
@@ -24,14 +28,19 @@ struct ItemCall {
   StepIndex step;
   MicrobatchIndex microbatch;          // of the pipeline
   MicrobatchIndex microbatch_of_step;  // among those of all pipelines: samples and random streams go by it
-  void* slot = nullptr;                // first byte of the stage's activation slot
-  int slot_index = 0;                  // which one it is
+  // First bytes of what the item's forward saves, and of what holds its input: both the stage's activation slot, unless
+  // the item is recomputed.
+  void* slot = nullptr;
+  void* input_slot = nullptr;
+  int slot_index = 0;  // of the activation slot
   kernels::Operators& operators;
   const Workspace& workspace;
   // Before the first step, on tokens that are all 0, to make what the first use of a shape makes.
   bool warm_up = false;
-  bool evaluation = false;                // no backward follows: no gradient is formed
-  bool keeps = true;                      // a backward reads what this forward saves
+  bool evaluation = false;  // no backward follows: no gradient is formed
+  // A backward reads what this forward saves: not so in an evaluation, nor in the first forward of two.
+  bool keeps = true;
+  bool again = false;                     // the second forward of two: the first has been counted
   kernels::TensorView document_starts{};  // [T] i32 where attention stays inside documents; else empty
 };
 
@@ -49,7 +58,7 @@ class ModelItem {
   virtual const ExpertLoad* expert_load() const { return nullptr; }
 
   // Where the item keeps the residual that comes in. Empty for the embedding.
-  virtual kernels::TensorView saved_residual(void* slot) const = 0;
+  virtual kernels::TensorView saved_residual(void* input_slot) const = 0;
 
   // Reads saved_residual, writes `output` [T, H]. The head has no output.
   virtual Status forward(const ItemCall& call, kernels::TensorView output) = 0;

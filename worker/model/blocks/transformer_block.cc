@@ -16,46 +16,46 @@ using kernels::Operators;
 using kernels::TensorView;
 using Branch = DropoutPlace::Branch;
 
-TransformerBlock::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout) {
+TransformerBlock::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, ItemLayout layout) {
   const plan::ModelSpec& model = job.model;
   const DataType type = activation_type(job);
   const int64_t tokens = job.tokens_per_microbatch();
   const int64_t query_width = model.num_attention_heads * model.head_size();
   const int64_t key_value_width = model.num_key_value_heads * model.head_size();
-  x = layout.place(type, {tokens, model.hidden_size});
-  inverse_rms_1 = layout.place(DataType::Float32, {tokens});
-  projected = layout.place(type, {tokens, query_width + 2 * key_value_width});
-  attended = layout.place(type, {tokens, query_width});
-  log_sum_exp = layout.place(DataType::Float32, {tokens * model.num_attention_heads});
-  h = layout.place(type, {tokens, model.hidden_size});
-  inverse_rms_2 = layout.place(DataType::Float32, {tokens});
+  x = layout.input.place(type, {tokens, model.hidden_size});
+  inverse_rms_1 = layout.saved.place(DataType::Float32, {tokens});
+  projected = layout.saved.place(type, {tokens, query_width + 2 * key_value_width});
+  attended = layout.saved.place(type, {tokens, query_width});
+  log_sum_exp = layout.saved.place(DataType::Float32, {tokens * model.num_attention_heads});
+  h = layout.saved.place(type, {tokens, model.hidden_size});
+  inverse_rms_2 = layout.saved.place(DataType::Float32, {tokens});
   if (form == plan::BackwardForm::Fused) return;
-  feed_forward_gradient = layout.place(type, {tokens, model.hidden_size});
-  attention_gradient = layout.place(type, {tokens, model.hidden_size});
+  feed_forward_gradient = layout.saved.place(type, {tokens, model.hidden_size});
+  attention_gradient = layout.saved.place(type, {tokens, model.hidden_size});
 }
 
 namespace {
 
 std::unique_ptr<FeedForward> make_feed_forward(const plan::JobSpec& job, LayerIndex layer,
                                                const ParameterStore& parameters, plan::BackwardForm form,
-                                               Layout& layout, const StagePayloads* payloads) {
+                                               ItemLayout layout, const StagePayloads* payloads) {
   if (job.model.has_experts(layer)) {
     PENSTOCK_CHECK(payloads != nullptr, "layer {} needs payload slots", layer.value);
-    return std::make_unique<Experts>(job, layer, parameters, Experts::Saved(job, form, layout),
+    return std::make_unique<Experts>(job, layer, parameters, Experts::Saved(job, form, layout.saved),
                                      payloads->of_block(layer));
   }
-  return std::make_unique<Mlp>(job, layer, parameters, Mlp::Saved(job, form, layout));
+  return std::make_unique<Mlp>(job, layer, parameters, Mlp::Saved(job, form, layout.saved));
 }
 
 }  // namespace
 
 void TransformerBlock::place(const plan::JobSpec& job, LayerIndex layer, plan::BackwardForm form,
-                             Layout& layout) {
+                             ItemLayout layout) {
   Saved(job, form, layout);
   if (job.model.has_experts(layer)) {
-    Experts::Saved(job, form, layout);
+    Experts::Saved(job, form, layout.saved);
   } else {
-    Mlp::Saved(job, form, layout);
+    Mlp::Saved(job, form, layout.saved);
   }
 }
 
@@ -73,8 +73,8 @@ TransformerBlock::Weights::Weights(const plan::ModelSpec& model, LayerIndex laye
 }
 
 TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
-                                   const ParameterStore& parameters, plan::BackwardForm form, Layout& layout,
-                                   const StagePayloads* payloads)
+                                   const ParameterStore& parameters, plan::BackwardForm form,
+                                   ItemLayout layout, const StagePayloads* payloads)
     : model_(job.model),
       layer_(layer),
       seed_(job.train.seed),
@@ -95,7 +95,7 @@ Status TransformerBlock::forward(const ItemCall& call, TensorView output) {
 
 void TransformerBlock::attention_forward(const ItemCall& call) {
   Operators& ops = call.operators;
-  const TensorView x = saved_.x.in(call.slot);
+  const TensorView x = saved_.x.in(call.input_slot);
   const TensorView attended = saved_.attended.in(call.slot);
   const TensorView normed = call.workspace.normed;
 
@@ -244,7 +244,7 @@ void TransformerBlock::attention_input_gradient(const ItemCall& call, const Left
                                                 TensorView input_gradient) const {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
-  const TensorView x = saved_.x.in(call.slot);
+  const TensorView x = saved_.x.in(call.input_slot);
 
   drop_gradient(call, Branch::Attention, residual_gradient(call, left), left.attention_gradient);
   ops.linear_input_gradient(left.attention_gradient, weights_.attention_output.packed.weight,
@@ -268,7 +268,7 @@ void TransformerBlock::add_weight_gradients(const ItemCall& call, const Left& le
   ops.linear_weight_gradient(left.attention_gradient, saved_.attended.in(call.slot),
                              {&weights_.attention_output.gradient, 1});
   ops.linear_weight_gradient(
-      saved_.projected.in(call.slot), saved_.x.in(call.slot),
+      saved_.projected.in(call.slot), saved_.x.in(call.input_slot),
       std::array{weights_.query.gradient, weights_.key.gradient, weights_.value.gradient});
 }
 

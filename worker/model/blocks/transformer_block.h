@@ -16,6 +16,7 @@
 // and behind them, where the backward is split:
 //   feed_forward_gradient  [T, H]          a    of what the network adds to the residual
 //   attention_gradient     [T, H]          a    of what attention adds to it
+// A block that is recomputed keeps x apart, in the activation slot, and the rest only while its backward runs.
 // The norms' outputs, normed queries and keys, dropout masks and an MLP's SwiGLU product cost one cheap pass each and
 // are computed again in the backward. x, h and their gradients are rounded to a, each once: h and the output are
 // rounded where the residual has been added.
@@ -42,11 +43,11 @@ class TransformerBlock final : public ModelItem {
  public:
   // `payloads`: of a block with experts.
   TransformerBlock(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters,
-                   plan::BackwardForm form, Layout& layout, const StagePayloads* payloads);
+                   plan::BackwardForm form, ItemLayout layout, const StagePayloads* payloads);
 
-  static void place(const plan::JobSpec& job, LayerIndex layer, plan::BackwardForm form, Layout& layout);
+  static void place(const plan::JobSpec& job, LayerIndex layer, plan::BackwardForm form, ItemLayout layout);
 
-  kernels::TensorView saved_residual(void* slot) const override { return saved_.x.in(slot); }
+  kernels::TensorView saved_residual(void* input_slot) const override { return saved_.x.in(input_slot); }
   Status forward(const ItemCall& call, kernels::TensorView output) override;
   Status backward(const ItemCall& call, kernels::TensorView output_gradient,
                   kernels::TensorView input_gradient) override;
@@ -60,7 +61,7 @@ class TransformerBlock final : public ModelItem {
 
  private:
   struct Saved {
-    Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout);
+    Saved(const plan::JobSpec& job, plan::BackwardForm form, ItemLayout layout);
     Place x, inverse_rms_1, projected, attended, log_sum_exp, h, inverse_rms_2;
     Place feed_forward_gradient, attention_gradient;  // where the backward is split
   };

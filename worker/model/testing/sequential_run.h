@@ -147,6 +147,8 @@ class SequentialRun {
   struct StageState {
     ParameterStore parameters;
     kernels::Slab activations;
+    kernels::Slab recomputations;  // a slot for each microbatch
+    kernels::Slab scratch;
     kernels::Slab boundary;
     kernels::TensorView activation_view;  // what the stage passes on
     kernels::TensorView gradient_view;    // what it passes back
@@ -169,12 +171,15 @@ class SequentialRun {
 
   void add_stage(const std::vector<plan::Item>& items) {
     const int64_t slab_bytes = ModelStage::slot_bytes(job_, items, backward_) * job_.microbatches();
+    const RecomputationBytes again = ModelStage::recomputation_bytes(job_, items, backward_);
     const kernels::DataType type = activation_type(job_);
     const int64_t tokens = job_.tokens_per_microbatch();
     const int64_t boundary_bytes = tokens * job_.model.hidden_size * kernels::size_bytes(type);
     auto state = std::unique_ptr<StageState>(
         new StageState{ParameterStore::create(job_.model, items, type).value(),
                        kernels::Slab::allocate(slab_bytes, "activations").value(),
+                       kernels::Slab::allocate(again.slot * job_.microbatches(), "recomputed").value(),
+                       kernels::Slab::allocate(again.scratch, "recomputed").value(),
                        kernels::Slab::allocate(2 * boundary_bytes, "boundary").value(),
                        {},
                        {},
@@ -195,9 +200,11 @@ class SequentialRun {
     state->payloads = StagePayloads::create(job_, items, payloads, clock_).value();
     StageEnvironment environment{job_, *operators_, state->parameters, workspace_, &tokens_};
     environment.place = place_;
+    environment.recomputation_scratch = state->scratch.view();
     environment.payloads = state->payloads.get();
-    state->stage =
-        std::make_unique<ModelStage>(index, items, environment, state->activations.view(), backward_);
+    state->stage = std::make_unique<ModelStage>(
+        index, items, environment, StageSlots{state->activations.view(), state->recomputations.view()},
+        backward_);
     stages_.push_back(std::move(state));
   }
 
