@@ -56,10 +56,11 @@ int64_t expert_slot_bytes(const JobSpec& job) {
   const int64_t tokens = job.tokens_per_microbatch();
   const int64_t narrow = narrow_bytes(job);
   const int64_t choices = tensor_bytes(tokens * moe.num_experts_per_tok);
-  const int64_t rows = job.expert_rows();
+  const int64_t parts = job.expert_parts();
+  const int64_t counts = job.parallel.expert > 1 ? tensor_bytes(parts * moe.num_experts) : 0;
   return sum({tensor_bytes(tokens * moe.num_experts), tensor_bytes(tokens), choices, choices, choices,
-              tensor_bytes(rows), tensor_bytes(moe.num_experts + 1),
-              tensor_bytes(rows * 2 * moe.moe_intermediate_size, narrow)});
+              tensor_bytes(parts * job.expert_rows()), tensor_bytes(parts * (moe.num_experts + 1)), counts,
+              tensor_bytes(parts * job.local_expert_rows() * 2 * moe.moe_intermediate_size, narrow)});
 }
 
 int64_t residual_bytes(const JobSpec& job) {
@@ -83,8 +84,9 @@ int64_t block_saved_bytes(const JobSpec& job, LayerIndex layer) {
 // The inputs of a block's down products.
 int64_t activated_elements(const JobSpec& job, LayerIndex layer) {
   const ModelSpec& model = job.model;
-  return model.has_experts(layer) ? job.expert_rows() * model.moe.moe_intermediate_size
-                                  : job.tokens_per_microbatch() * model.intermediate_size;
+  return model.has_experts(layer)
+             ? job.expert_parts() * job.local_expert_rows() * model.moe.moe_intermediate_size
+             : job.tokens_per_microbatch() * model.intermediate_size;
 }
 
 // What W reads of its I and finds nowhere else in the slot.
@@ -197,7 +199,8 @@ int64_t payload_bytes_of(const JobSpec& job, const std::vector<Item>& items, con
   const PayloadHighWater high = payload_high_water(program, stage);
   int64_t bytes = 0;
   for (const Item& item : items) {
-    const int slots = job.recomputes(item.layer) ? high.recomputed_inputs : high.inputs;
+    const int inputs = job.recomputes(item.layer) ? high.recomputed_inputs : high.inputs;
+    const int slots = inputs + (job.parallel.expert > 1 ? high.output_gradients : 0);
     bytes = plus(bytes, times(payload_slot_bytes(job, item), slots));
   }
   return bytes;
@@ -263,7 +266,8 @@ int64_t recomputation_slot_bytes(const JobSpec& job, const std::vector<Item>& it
 
 int64_t payload_slot_bytes(const JobSpec& job, const Item& item) {
   if (item.kind != ItemKind::Block || !job.model.has_experts(item.layer)) return 0;
-  return tensor_bytes(job.local_expert_rows() * job.model.hidden_size, narrow_bytes(job));
+  return tensor_bytes(job.expert_parts() * job.local_expert_rows() * job.model.hidden_size,
+                      narrow_bytes(job));
 }
 
 int64_t boundary_slot_bytes(const JobSpec& job) {

@@ -26,16 +26,18 @@
 //                             norms and the SwiGLU product are computed again in the backward
 //                             with E experts of I, K choices of a token and R rows (T K, or the experts' capacities),
 //                             in place of gate and up: probabilities [T,E], log-sum-exp [T], choices, their weights
-//                             and rows [T,K] each, sources [R], offsets [E+1], gate and up a[R,2I]
+//                             and rows [T,K] each, sources [R], offsets [E+1], gate and up a[L,2I]; L = R, or where N
+//                             ranks share experts out the rows that may come to one of them, and counts [E] beside
+//                             the offsets. In halves (two_batch_overlap) of each R, L, offsets and counts twice
 //                  head       x a[T,H], 1/rms [T], gradient of the norm's output a[T,H]: logits exist in chunks only
 //                and, where the program splits backwards of the stage, what a W reads of its I and finds nowhere else:
 //                  embedding  gradient of its output a[T,H]
-//                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I] or a[R,I]
+//                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I] or a[L,I]
 //                A block that is recomputed has x there and nothing else. What it saves otherwise is held once, in the
 //                workspace, and, where backwards are split, from I to W in a slot of all recomputed blocks of the stage,
 //                as many as the lowered program has microbatches between the two (plan/schedule/recomputation_slots.h)
-//   payload      of every block with experts: a slot a[R,H] for the rows that went in, as many as the program has
-//                alive at once (plan/schedule/payload_slots.h)
+//   payload      of every block with experts: slots a[L,H] for the rows that went in, as many as the program has alive at
+//                once (plan/schedule/payload_slots.h); where ranks share experts out also for gradients that come
 //   boundary     one tensor a[T,H] for each receive slot at a link's target, each send slot at its source and
 //                each hand-off slot
 // Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer

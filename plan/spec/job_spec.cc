@@ -283,15 +283,15 @@ bool ModelSpec::has_experts(LayerIndex layer) const {
 int64_t JobSpec::expert_capacity() const {
   const MoeSpec& moe = model.moe;
   if (moe.capacity_factor == 0 || moe.num_experts == 0) return 0;
-  const double even = static_cast<double>(tokens_per_microbatch() * moe.num_experts_per_tok) /
-                      static_cast<double>(moe.num_experts);
+  const auto tokens = static_cast<double>(tokens_per_part());
+  const double even =
+      tokens * static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(moe.num_experts);
   // A token's choices are different experts: no expert gets more rows than there are tokens.
-  const auto tokens = static_cast<double>(tokens_per_microbatch());
   return static_cast<int64_t>(std::clamp(std::ceil(moe.capacity_factor * even), 1.0, tokens));
 }
 
 int64_t JobSpec::expert_rows() const {
-  const int64_t all = tokens_per_microbatch() * model.moe.num_experts_per_tok;
+  const int64_t all = tokens_per_part() * model.moe.num_experts_per_tok;
   return expert_capacity() == 0 ? all : std::min(all, expert_capacity() * model.moe.num_experts);
 }
 
@@ -299,7 +299,7 @@ int64_t JobSpec::expert_rows() const {
 int64_t JobSpec::local_expert_rows() const {
   if (model.moe.num_experts == 0) return 0;
   const int64_t choices = std::min(model.moe.num_experts_per_tok, local_experts());
-  const int64_t all = tokens_per_microbatch() * choices;
+  const int64_t all = tokens_per_part() * choices;
   const int64_t of_a_rank = expert_capacity() == 0 ? all : std::min(all, expert_capacity() * local_experts());
   return of_a_rank * parallel.expert;
 }

@@ -246,12 +246,15 @@ struct JobSpec {
     return tokens_per_microbatch() * model.hidden_size * (train.dtype == "bfloat16" ? 2 : 4);
   }
   int64_t tokens_per_step() const { return train.global_batch_size * data.sequence_length; }
-  // Rows that one expert takes of a microbatch at most; 0: all that come.
+  // Parts of a microbatch whose rows go to their experts one after the other: the halves of a two-batch overlap.
+  int64_t expert_parts() const { return two_batch_overlap ? 2 : 1; }
+  int64_t tokens_per_part() const { return tokens_per_microbatch() / expert_parts(); }
+  // Rows that one expert takes of a part at most; 0: all that come.
   int64_t expert_capacity() const;
-  // Rows that the experts of one block take of a microbatch at most, all together.
+  // Rows that the experts of one block take of a part at most, all together.
   int64_t expert_rows() const;
-  // Experts of a block on one rank, and the rows that may come to them: of one microbatch of each rank that shares out
-  // the block's experts.
+  // Experts of a block on one rank, and the rows that may come to them: of one part of each rank that shares out the
+  // block's experts.
   int64_t local_experts() const { return model.moe.num_experts / parallel.expert; }
   int64_t local_expert_rows() const;
   bool recomputes(LayerIndex layer) const;

@@ -190,6 +190,14 @@ TEST(ParseJobSpec, every_key_of_experts_is_read) {
   JobSpec tight = spec;
   tight.model.moe.capacity_factor = 0.5;
   EXPECT_EQ(tight.expert_rows(), 64 * 8);
+  // Halves have capacities of their own: 1.2 x 256 x 2 / 8.
+  JobSpec halved = spec;
+  halved.two_batch_overlap = true;
+  EXPECT_EQ(halved.expert_capacity(), 77);
+  EXPECT_EQ(halved.expert_rows(), 2 * 128 * 2);
+  EXPECT_EQ(halved.local_expert_rows(), 2 * 128 * 2);
+  halved.parallel.expert = 8;  // of a token at most one choice is of the rank's one expert
+  EXPECT_EQ(halved.local_expert_rows(), 8 * 77);
   tight.model.moe.capacity_factor = 1000;
   EXPECT_EQ(tight.expert_capacity(), 512);  // no expert sees a token twice
 }

@@ -23,8 +23,8 @@ std::string described(const ExpertLoad& load) {
       "layer {}: {:.0f} rows an expert, {} (expert {}) to {} (expert {}); {} choices dropped; balance loss {:.4g}, "
       "z-loss {:.4g}",
       load.layer.value, mean(static_cast<double>(all), static_cast<int64_t>(load.rows.size())), *least,
-      least - load.rows.begin(), *most, most - load.rows.begin(), load.dropped,
-      mean(load.balance, load.sequences), mean(load.z, load.tokens));
+      load.first_expert + (least - load.rows.begin()), *most, load.first_expert + (most - load.rows.begin()),
+      load.dropped, mean(load.balance, load.sequences), mean(load.z, load.tokens));
 }
 
 }  // namespace penstock::worker

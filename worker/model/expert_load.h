@@ -11,8 +11,9 @@ namespace penstock::worker {
 
 struct ExpertLoad {
   LayerIndex layer;
-  std::vector<int64_t> rows;  // of each expert
-  int64_t dropped = 0;        // choices that found their expert full
+  int64_t first_expert = 0;   // of this rank, where ranks share them out
+  std::vector<int64_t> rows;  // of each of its experts, whichever rank's tokens they are
+  int64_t dropped = 0;        // of its own tokens' choices those that found their expert full
   // Sums of the router's losses (kernels/ops/router/contract.h) over the sequences and tokens that count.
   double balance = 0;
   double z = 0;

@@ -37,8 +37,7 @@ std::unique_ptr<ModelItem> make(const StageEnvironment& environment, const plan:
     case plan::ItemKind::Embedding:
       return std::make_unique<EmbeddingItem>(job, parameters, *environment.tokens, backward, layout.saved);
     case plan::ItemKind::Block:
-      return std::make_unique<TransformerBlock>(job, item.layer, parameters, backward, layout,
-                                                environment.payloads);
+      return std::make_unique<TransformerBlock>(environment, item.layer, backward, layout);
     case plan::ItemKind::Head:
       return std::make_unique<HeadItem>(job, parameters, *environment.tokens, layout.saved);
   }

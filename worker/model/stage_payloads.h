@@ -1,4 +1,5 @@
-// The payload pools of one stage: for each of its blocks with experts, one for the rows that go into them.
+// The payload pools of one stage: for each of its blocks with experts, one for the rows that go into them, and where ranks
+// share experts out one for the gradients of their outputs that come to them.
 //
 // Made before the first step with what the lowered program has alive at once; the passes of validation run between steps
 // and use the same. Thread: the interpreter's.
@@ -12,8 +13,12 @@
 #include "plan/schedule/payload_slots.h"
 #include "plan/spec/job_spec.h"
 #include "worker/buffers/payload_pool.h"
+#include "worker/model/layout.h"
 
 namespace penstock::worker {
+
+// What a slot holds of either kind: rows of hidden values, as many as may come to the experts of this rank.
+Place payload_place(const plan::JobSpec& job);
 
 struct StagePayloadsShape {
   StageIndex stage;
@@ -25,6 +30,7 @@ struct StagePayloadsShape {
 // Of one block.
 struct BlockPayloads {
   PayloadPool* inputs = nullptr;
+  PayloadPool* output_gradients = nullptr;  // null where all experts are here
   int activation_slots = 0;
 };
 

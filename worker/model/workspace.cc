@@ -47,13 +47,25 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
     want(workspace.key_inverse_rms, {tokens * key_norms}, kernels::DataType::Float32);
   }
   if (model.moe.num_experts > 0) {
-    const int64_t rows = job.expert_rows();
+    const int64_t parts = job.expert_parts();
+    const int64_t rows = parts * job.expert_rows();
+    const int64_t rows_here = parts * job.local_expert_rows();
     want(workspace.expert_rows, {rows, model.hidden_size}, type);
     want(workspace.expert_payload_gradient, {rows, model.hidden_size}, type);
-    want(workspace.expert_weighted, {rows, model.moe.moe_intermediate_size}, type);
+    want(workspace.expert_weighted, {rows_here, model.moe.moe_intermediate_size}, type);
     want(workspace.expert_row_weight, {rows}, kernels::DataType::Float32);
     want(workspace.expert_row_gradient, {rows}, kernels::DataType::Float32);
     want(workspace.choice_gradient, {tokens, model.moe.num_experts_per_tok}, kernels::DataType::Float32);
+    if (job.parallel.expert > 1) {
+      want(workspace.arrived_rows, {rows_here, model.hidden_size}, type);
+      want(workspace.arrived_values, {rows_here}, kernels::DataType::Float32);
+      want(workspace.arrival_row, {rows_here}, kernels::DataType::Int32);
+      want(workspace.arrival_source, {rows_here}, kernels::DataType::Int32);
+      want(workspace.arrival_offsets, {parts * (job.local_experts() + 1)}, kernels::DataType::Int32);
+      want(workspace.rows_here, {rows_here / parts, model.hidden_size}, type);
+      want(workspace.row_weight_here, {rows_here / parts}, kernels::DataType::Float32);
+      want(workspace.row_gradient_here, {rows_here / parts}, kernels::DataType::Float32);
+    }
   }
   if (job.data.end_of_document >= 0) {
     want(workspace.document_starts, {tokens}, kernels::DataType::Int32);

@@ -32,13 +32,24 @@ class Workspace {
   kernels::TensorView activated_gradient;  // [T, I]
   kernels::TensorView attended_gradient;   // [T, Hq * D]
   kernels::TensorView targets;             // [T]      i32
-  // With experts: R rows of them, K choices of a token, Ie their intermediate.
+  // With experts: R rows of the microbatch's tokens, L rows at this rank's experts, K choices of a token, Ie their
+  // intermediate. Of the parts of a microbatch (job.expert_parts()) one after another.
   kernels::TensorView expert_rows;              // [R, H]   outputs; gradients of outputs
   kernels::TensorView expert_payload_gradient;  // [R, H]
-  kernels::TensorView expert_weighted;          // [R, Ie]
+  kernels::TensorView expert_weighted;          // [L, Ie]
   kernels::TensorView expert_row_weight;        // [R]      f32
   kernels::TensorView expert_row_gradient;      // [R]      f32
   kernels::TensorView choice_gradient;          // [T, K]   f32
+  // Where ranks share experts out (worker/collectives/row_exchange.h). Of rows as they arrive and leave:
+  kernels::TensorView arrived_rows;     // [L, H]
+  kernels::TensorView arrived_values;   // [L]  f32
+  kernels::TensorView arrival_row;      // [L]  i32
+  kernels::TensorView arrival_source;   // [L]  i32
+  kernels::TensorView arrival_offsets;  // [parts x (experts here + 1)]  i32
+  // and of one part's rows, as the experts take them:
+  kernels::TensorView rows_here;          // [L / parts, H]  outputs; gradients of the payload
+  kernels::TensorView row_weight_here;    // [L / parts]     f32
+  kernels::TensorView row_gradient_here;  // [L / parts]     f32
   // With dropout.
   kernels::TensorView branch_gradient[2];  // [T, H]   of what MLP and attention add to the residual
   // With qk_norm: normed and rotated.

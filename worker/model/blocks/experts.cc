@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "worker/model/activation_type.h"
+#include "worker/model/model_stage.h"
 
 namespace penstock::worker {
 
@@ -12,66 +14,115 @@ using kernels::Operators;
 using kernels::Routing;
 using kernels::TensorView;
 
+namespace {
+
+// The first values, as those of so many rows with one choice each.
+TensorView column(TensorView values, int64_t rows) {
+  return {values.data(), values.type(), {rows, 1}};
+}
+
+BlockPayloads payloads_of(const StageEnvironment& environment, LayerIndex layer) {
+  PENSTOCK_CHECK(environment.payloads != nullptr, "layer {} needs payload slots", layer.value);
+  return environment.payloads->of_block(layer);
+}
+
+}  // namespace
+
 Experts::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout) {
   const plan::MoeSpec& moe = job.model.moe;
   const DataType type = activation_type(job);
   const int64_t tokens = job.tokens_per_microbatch();
-  const int64_t rows = job.expert_rows();
+  const int64_t parts = job.expert_parts();
+  const int64_t rows_here = parts * job.local_expert_rows();
   probabilities = layout.place(DataType::Float32, {tokens, moe.num_experts});
   log_sum_exp = layout.place(DataType::Float32, {tokens});
   expert = layout.place(DataType::Int32, {tokens, moe.num_experts_per_tok});
   weight = layout.place(DataType::Float32, {tokens, moe.num_experts_per_tok});
   row = layout.place(DataType::Int32, {tokens, moe.num_experts_per_tok});
-  source = layout.place(DataType::Int32, {rows});
-  offsets = layout.place(DataType::Int32, {moe.num_experts + 1});
-  gate_up = layout.place(type, {rows, 2 * moe.moe_intermediate_size});
-  if (form == plan::BackwardForm::Split) weighted = layout.place(type, {rows, moe.moe_intermediate_size});
+  source = layout.place(DataType::Int32, {parts * job.expert_rows()});
+  offsets = layout.place(DataType::Int32, {parts * (moe.num_experts + 1)});
+  if (job.parallel.expert > 1) {
+    counts = layout.place(DataType::Int32, {parts * job.parallel.expert, job.local_experts()});
+  }
+  gate_up = layout.place(type, {rows_here, 2 * moe.moe_intermediate_size});
+  if (form == plan::BackwardForm::Split)
+    weighted = layout.place(type, {rows_here, moe.moe_intermediate_size});
 }
 
-Experts::Experts(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters,
-                 const Saved& saved, const BlockPayloads& payloads)
+Experts::Experts(const StageEnvironment& environment, LayerIndex layer, const Saved& saved)
     : saved_(saved),
-      inputs_(payloads.inputs),
-      leases_(static_cast<size_t>(payloads.activation_slots)),
-      payload_(Layout().place(activation_type(job), {job.local_expert_rows(), job.model.hidden_size})),
-      global_batch_size_(job.train.global_batch_size),
-      microbatch_size_(job.train.microbatch_size),
-      sequence_length_(job.data.sequence_length),
-      capacity_(job.expert_capacity()),
-      normalise_(job.model.moe.norm_topk_prob),
-      scales_{.balance = job.model.moe.router_aux_loss_coef / static_cast<double>(global_batch_size_),
-              .z = job.model.moe.router_z_loss_coef / static_cast<double>(job.tokens_per_step())},
-      router_(parameters.of_layer(layer, "mlp.gate")),
-      weights_(static_cast<size_t>(job.model.moe.num_experts)) {
-  for (int64_t expert = 0; expert < job.model.moe.num_experts; ++expert) {
+      payloads_(payloads_of(environment, layer)),
+      leases_(static_cast<size_t>(payloads_.activation_slots)),
+      payload_(payload_place(environment.job)),
+      parts_(environment.job.expert_parts()),
+      ranks_(environment.job.parallel.expert),
+      global_batch_size_(environment.job.train.global_batch_size),
+      microbatch_size_(environment.job.train.microbatch_size),
+      sequence_length_(environment.job.data.sequence_length),
+      capacity_(environment.job.expert_capacity()),
+      normalise_(environment.job.model.moe.norm_topk_prob),
+      scales_{
+          .balance = environment.job.model.moe.router_aux_loss_coef / static_cast<double>(global_batch_size_),
+          .z = environment.job.model.moe.router_z_loss_coef /
+               static_cast<double>(environment.job.tokens_per_step())},
+      router_(environment.parameters.of_layer(layer, "mlp.gate")) {
+  const plan::JobSpec& job = environment.job;
+  const plan::ExpertRange range = plan::experts_at(job, environment.place);
+  for (int64_t expert = range.first; expert < range.end; ++expert) {
     const auto of_expert = [&](const char* part) -> const Parameter& {
-      return parameters.of_layer(layer, fmt::format("mlp.experts.{}.{}", expert, part));
+      return environment.parameters.of_layer(layer, fmt::format("mlp.experts.{}.{}", expert, part));
     };
     gate_.push_back(&of_expert("gate_proj"));
     down_.push_back(&of_expert("down_proj"));
     gradients_.push_back({gate_.back()->gradient, of_expert("up_proj").gradient, down_.back()->gradient});
   }
+  weights_.resize(gate_.size());
   load_.layer = layer;
+  load_.first_expert = range.first;
   load_.rows.resize(weights_.size());
+  if (ranks_ == 1) return;
+  const GroupMember* const group = environment.expert_group;
+  PENSTOCK_CHECK(group != nullptr && group->ranks == ranks_, "layer {} shares its experts out among {} ranks",
+                 layer.value, ranks_);
+  const int64_t tokens = job.tokens_per_part();
+  const RowLimits limits{.for_expert = capacity_ > 0 ? std::min(capacity_, tokens) : tokens,
+                         .for_rank = job.local_expert_rows() / ranks_};
+  for (int64_t part = 0; part < parts_; ++part) {
+    exchanges_.push_back(std::make_unique<RowExchange>(*group, job.model.moe.num_experts, limits));
+  }
 }
 
-Routing Experts::routing(void* slot) const {
-  return {saved_.probabilities.in(slot), saved_.log_sum_exp.in(slot), saved_.expert.in(slot),
-          saved_.weight.in(slot)};
-}
-Dispatch Experts::dispatch(void* slot) const {
-  return {saved_.row.in(slot), saved_.source.in(slot), saved_.offsets.in(slot)};
-}
-TensorView Experts::weighted(const ItemCall& call) const {
-  return saved_.weighted.rank == 0 ? call.workspace.expert_weighted : saved_.weighted.in(call.slot);
+TensorView Experts::of_part(TensorView all, int64_t index) const {
+  const int64_t rows = all.size(0) / parts_;
+  return all.rows(index * rows, rows);
 }
 
-TensorView Experts::payload(const ItemCall& call) const {
-  return payload_.in(leases_[static_cast<size_t>(call.slot_index)].data());
+Experts::Part Experts::part(const ItemCall& call, int64_t index) const {
+  const auto saved = [&](const Place& place) { return of_part(place.in(call.slot), index); };
+  Part part{.index = index,
+            .routing = {saved(saved_.probabilities), saved(saved_.log_sum_exp), saved(saved_.expert),
+                        saved(saved_.weight)},
+            .own = {saved(saved_.row), saved(saved_.source), saved(saved_.offsets)},
+            .route = {},
+            .gate_up = saved(saved_.gate_up),
+            .weighted = saved_.weighted.rank == 0 ? of_part(call.workspace.expert_weighted, index)
+                                                  : saved(saved_.weighted)};
+  if (shared_out()) {
+    part.route = {.offsets = part.own.offsets, .counts = saved(saved_.counts), .alone = call.warm_up};
+  }
+  return part;
+}
+
+TensorView Experts::inputs(const ItemCall& call, int64_t part) const {
+  return of_part(payload_.in(leases(call).inputs.data()), part);
+}
+
+TensorView Experts::output_gradients(const ItemCall& call, int64_t part) const {
+  return of_part(payload_.in(leases(call).output_gradients.data()), part);
 }
 
 void Experts::forget_forwards() {
-  for (PayloadLease& lease : leases_) lease = {};
+  for (Leases& each : leases_) each = {};
 }
 
 // Their packed copies move with the version of the weights.
@@ -82,76 +133,189 @@ std::span<const kernels::ExpertWeights> Experts::weights() {
 }
 
 // The last microbatch of a step may be filled up with sequences that are not of it.
-kernels::RouterLossShape Experts::counted(const ItemCall& call) const {
-  const int64_t left = global_batch_size_ - call.microbatch_of_step.value * microbatch_size_;
-  return {std::clamp<int64_t>(left, 0, microbatch_size_), sequence_length_};
+kernels::RouterLossShape Experts::counted(const ItemCall& call, int64_t part) const {
+  const int64_t sequences = microbatch_size_ / parts_;
+  const int64_t before = call.microbatch_of_step.value * microbatch_size_ + part * sequences;
+  return {std::clamp<int64_t>(global_batch_size_ - before, 0, sequences), sequence_length_};
+}
+
+Dispatch Experts::arrivals(const ItemCall& call, const Part& part) const {
+  const Workspace& space = call.workspace;
+  const TensorView row = of_part(space.arrival_row, part.index);
+  return plan_arrivals(part.route.counts,
+                       {column(row, row.elements()), of_part(space.arrival_source, part.index),
+                        of_part(space.arrival_offsets, part.index)});
+}
+
+TensorView Experts::offsets_here(const ItemCall& call, const Part& part) const {
+  return shared_out() ? arrivals(call, part).offsets : part.own.offsets;
 }
 
 Status Experts::forward(const ItemCall& call, TensorView x, TensorView added, TensorView output) {
+  PENSTOCK_ASSIGN_OR_RETURN(leases(call).inputs, payloads_.inputs->acquire(call.microbatch));
+  int64_t dropped = 0;
+  for (int64_t p = 0; p < parts_; ++p) {
+    const Part part = this->part(call, p);
+    call.operators.router(of_part(x, p), router_.value, normalise_, part.routing);
+    dropped += call.operators.plan_dispatch(part.routing.expert, capacity_, part.own);
+    PENSTOCK_RETURN_IF_ERROR(send_inputs(call, part, of_part(x, p)));
+  }
+  for (int64_t p = 0; p < parts_; ++p) PENSTOCK_RETURN_IF_ERROR(run_experts(call, part(call, p)));
+  for (int64_t p = 0; p < parts_; ++p) {
+    const TensorView residual = added.empty() ? added : of_part(added, p);
+    PENSTOCK_RETURN_IF_ERROR(combine(call, part(call, p), residual, of_part(output, p)));
+  }
+  if (!call.evaluation && !call.again) note_load(call, dropped);
+  if (!call.keeps) leases(call).inputs.release();
+  return ok_status();
+}
+
+Status Experts::send_inputs(const ItemCall& call, const Part& part, TensorView x) {
+  if (!shared_out()) {
+    call.operators.gather_rows(x, part.own, inputs(call, part.index));
+    return ok_status();
+  }
+  const TensorView own = of_part(call.workspace.expert_rows, part.index);
+  call.operators.gather_rows(x, part.own, own);
+  PENSTOCK_RETURN_IF_ERROR(exchange(part).exchange_counts(part.route));
+  return exchange(part).post_forth(part.route, own, of_part(call.workspace.arrived_rows, part.index));
+}
+
+Status Experts::run_experts(const ItemCall& call, const Part& part) {
   Operators& ops = call.operators;
-  const Routing routed = routing(call.slot);
-  const Dispatch to = dispatch(call.slot);
-  const TensorView outputs = call.workspace.expert_rows;
-  PayloadLease& lease = leases_[static_cast<size_t>(call.slot_index)];
-  PENSTOCK_ASSIGN_OR_RETURN(lease, inputs_->acquire(call.microbatch));
-  ops.router(x, router_.value, normalise_, routed);
-  const int64_t dropped = ops.plan_dispatch(routed.expert, capacity_, to);
-  ops.gather_rows(x, to, payload(call));
-  ops.experts(payload(call), to.offsets, weights(), saved_.gate_up.in(call.slot), outputs);
-  ops.combine_rows(outputs, to, routed.weight, added, output);
-  if (!call.evaluation && !call.again) note_load(call, to, dropped);
-  if (!call.keeps) lease.release();
+  const Workspace& space = call.workspace;
+  const TensorView own = of_part(space.expert_rows, part.index);
+  const TensorView payload = inputs(call, part.index);
+  if (!shared_out()) {
+    ops.experts(payload, part.own.offsets, weights(), part.gate_up, own);
+    return ok_status();
+  }
+  PENSTOCK_RETURN_IF_ERROR(exchange(part).wait());
+  const Dispatch from = arrivals(call, part);
+  const TensorView arrived = of_part(space.arrived_rows, part.index);
+  ops.gather_rows(arrived.rows(0, from.row.size(0)), from, payload);
+  ops.experts(payload, from.offsets, weights(), part.gate_up, space.rows_here);
+  ops.combine_rows(space.rows_here, from, {}, {}, arrived.rows(0, from.row.size(0)));
+  return exchange(part).post_back(part.route, arrived, own);
+}
+
+Status Experts::combine(const ItemCall& call, const Part& part, TensorView added, TensorView output) {
+  if (shared_out()) PENSTOCK_RETURN_IF_ERROR(exchange(part).wait());
+  call.operators.combine_rows(of_part(call.workspace.expert_rows, part.index), part.own, part.routing.weight,
+                              added, output);
   return ok_status();
 }
 
 Status Experts::input_gradient(const ItemCall& call, TensorView output_gradient, TensorView x_gradient) {
+  if (shared_out()) {
+    PENSTOCK_ASSIGN_OR_RETURN(leases(call).output_gradients,
+                              payloads_.output_gradients->acquire(call.microbatch));
+  }
+  for (int64_t p = 0; p < parts_; ++p) {
+    PENSTOCK_RETURN_IF_ERROR(send_gradients(call, part(call, p), of_part(output_gradient, p)));
+  }
+  for (int64_t p = 0; p < parts_; ++p) PENSTOCK_RETURN_IF_ERROR(run_input_gradient(call, part(call, p)));
+  for (int64_t p = 0; p < parts_; ++p) {
+    PENSTOCK_RETURN_IF_ERROR(combine_gradients(call, part(call, p), of_part(x_gradient, p)));
+  }
+  return ok_status();
+}
+
+Status Experts::send_gradients(const ItemCall& call, const Part& part, TensorView output_gradient) {
+  const Workspace& space = call.workspace;
+  const TensorView own = of_part(space.expert_rows, part.index);
+  const TensorView own_weight = of_part(space.expert_row_weight, part.index);
+  call.operators.gather_rows(output_gradient, part.own, own);
+  call.operators.gather_choices(part.routing.weight, part.own, own_weight);
+  if (!shared_out()) return ok_status();
+  PENSTOCK_RETURN_IF_ERROR(
+      exchange(part).post_forth(part.route, own, of_part(space.arrived_rows, part.index)));
+  return exchange(part).post_forth(part.route, own_weight, of_part(space.arrived_values, part.index));
+}
+
+Status Experts::run_input_gradient(const ItemCall& call, const Part& part) {
   Operators& ops = call.operators;
   const Workspace& space = call.workspace;
-  const Routing routed = routing(call.slot);
-  const Dispatch to = dispatch(call.slot);
-  const TensorView gate_up = saved_.gate_up.in(call.slot);
-  ops.gather_rows(output_gradient, to, space.expert_rows);
-  ops.gather_choices(routed.weight, to, space.expert_row_weight);
-  ops.experts_input_gradient({.output_gradient = space.expert_rows,
-                              .weight = space.expert_row_weight,
-                              .gate_up = gate_up,
-                              .gate_up_gradient = gate_up,
-                              .weighted = weighted(call),
-                              .weight_gradient = space.expert_row_gradient,
-                              .payload_gradient = space.expert_payload_gradient},
-                             to.offsets, weights());
-  ops.return_choices(space.expert_row_gradient, to, space.choice_gradient);
-  const TensorView logit_gradient = routed.probabilities;
-  ops.router_gradient(routed, normalise_, space.choice_gradient, counted(call), scales_, logit_gradient);
+  const TensorView own_gradient = of_part(space.expert_payload_gradient, part.index);
+  const TensorView own_weight_gradient = of_part(space.expert_row_gradient, part.index);
+  kernels::ExpertInputGradient rows{.output_gradient = of_part(space.expert_rows, part.index),
+                                    .weight = of_part(space.expert_row_weight, part.index),
+                                    .gate_up = part.gate_up,
+                                    .gate_up_gradient = part.gate_up,
+                                    .weighted = part.weighted,
+                                    .weight_gradient = own_weight_gradient,
+                                    .payload_gradient = own_gradient};
+  if (!shared_out()) {
+    ops.experts_input_gradient(rows, part.own.offsets, weights());
+    return ok_status();
+  }
+  PENSTOCK_RETURN_IF_ERROR(exchange(part).wait());
+  const Dispatch from = arrivals(call, part);
+  const int64_t count = from.row.size(0);
+  const TensorView arrived = of_part(space.arrived_rows, part.index);
+  const TensorView values = of_part(space.arrived_values, part.index);
+  rows.output_gradient = output_gradients(call, part.index);
+  rows.weight = space.row_weight_here;
+  rows.weight_gradient = space.row_gradient_here;
+  rows.payload_gradient = space.rows_here;
+  ops.gather_rows(arrived.rows(0, count), from, rows.output_gradient);
+  ops.gather_choices(column(values, count), from, rows.weight);
+  ops.experts_input_gradient(rows, from.offsets, weights());
+  ops.combine_rows(rows.payload_gradient, from, {}, {}, arrived.rows(0, count));
+  ops.return_choices(rows.weight_gradient, from, column(values, count));
+  PENSTOCK_RETURN_IF_ERROR(exchange(part).post_back(part.route, arrived, own_gradient));
+  return exchange(part).post_back(part.route, values, own_weight_gradient);
+}
+
+Status Experts::combine_gradients(const ItemCall& call, const Part& part, TensorView x_gradient) {
+  Operators& ops = call.operators;
+  const Workspace& space = call.workspace;
+  if (shared_out()) PENSTOCK_RETURN_IF_ERROR(exchange(part).wait());
+  const TensorView choice_gradient = of_part(space.choice_gradient, part.index);
+  ops.return_choices(of_part(space.expert_row_gradient, part.index), part.own, choice_gradient);
+  const TensorView logit_gradient = part.routing.probabilities;
+  ops.router_gradient(part.routing, normalise_, choice_gradient, counted(call, part.index), scales_,
+                      logit_gradient);
   ops.router_input_gradient(logit_gradient, router_.value, x_gradient);
-  ops.combine_rows(space.expert_payload_gradient, to, {}, x_gradient, x_gradient);
+  ops.combine_rows(of_part(space.expert_payload_gradient, part.index), part.own, {}, x_gradient, x_gradient);
   return ok_status();
 }
 
 void Experts::weight_gradient(const ItemCall& call, TensorView output_gradient, TensorView x) {
   Operators& ops = call.operators;
-  const TensorView gradient_rows = call.workspace.expert_rows;
-  const Dispatch to = dispatch(call.slot);
-  ops.gather_rows(output_gradient, to, gradient_rows);
-  ops.experts_weight_gradient({.payload = payload(call),
-                               .output_gradient = gradient_rows,
-                               .gate_up_gradient = saved_.gate_up.in(call.slot),
-                               .weighted = weighted(call)},
-                              to.offsets, gradients_);
-  leases_[static_cast<size_t>(call.slot_index)].release();
+  for (int64_t p = 0; p < parts_; ++p) {
+    const Part part = this->part(call, p);
+    TensorView gradient_rows;
+    if (shared_out()) {
+      gradient_rows = output_gradients(call, p);
+    } else {
+      gradient_rows = of_part(call.workspace.expert_rows, p);
+      ops.gather_rows(of_part(output_gradient, p), part.own, gradient_rows);
+    }
+    ops.experts_weight_gradient({.payload = inputs(call, p),
+                                 .output_gradient = gradient_rows,
+                                 .gate_up_gradient = part.gate_up,
+                                 .weighted = part.weighted},
+                                offsets_here(call, part), gradients_);
+  }
   ops.router_weight_gradient(saved_.probabilities.in(call.slot), x, router_.gradient);
+  leases(call) = {};
 }
 
-void Experts::note_load(const ItemCall& call, const Dispatch& to, int64_t dropped) {
-  const kernels::RouterLossShape counts = counted(call);
-  const kernels::RouterLosses losses = call.operators.router_losses(routing(call.slot), counts);
-  const int32_t* offsets = to.offsets.i32();
-  for (size_t e = 0; e < load_.rows.size(); ++e) load_.rows[e] += offsets[e + 1] - offsets[e];
+// Rows of every rank's tokens, and what this rank's router decided.
+void Experts::note_load(const ItemCall& call, int64_t dropped) {
+  for (int64_t p = 0; p < parts_; ++p) {
+    const Part part = this->part(call, p);
+    const kernels::RouterLossShape counts = counted(call, p);
+    const kernels::RouterLosses losses = call.operators.router_losses(part.routing, counts);
+    const int32_t* const offsets = offsets_here(call, part).i32();
+    for (size_t e = 0; e < load_.rows.size(); ++e) load_.rows[e] += offsets[e + 1] - offsets[e];
+    load_.balance += losses.balance;
+    load_.z += losses.z;
+    load_.sequences += counts.sequences;
+    load_.tokens += counts.sequences * counts.sequence_length;
+  }
   load_.dropped += dropped;
-  load_.balance += losses.balance;
-  load_.z += losses.z;
-  load_.sequences += counts.sequences;
-  load_.tokens += counts.sequences * counts.sequence_length;
 }
 
 }  // namespace penstock::worker

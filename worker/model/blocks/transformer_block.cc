@@ -3,11 +3,10 @@
 #include <array>
 #include <string>
 
-#include "base/check.h"
-
 #include "worker/model/activation_type.h"
 #include "worker/model/blocks/experts.h"
 #include "worker/model/blocks/mlp.h"
+#include "worker/model/model_stage.h"
 
 namespace penstock::worker {
 
@@ -36,15 +35,13 @@ TransformerBlock::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form
 
 namespace {
 
-std::unique_ptr<FeedForward> make_feed_forward(const plan::JobSpec& job, LayerIndex layer,
-                                               const ParameterStore& parameters, plan::BackwardForm form,
-                                               ItemLayout layout, const StagePayloads* payloads) {
+std::unique_ptr<FeedForward> make_feed_forward(const StageEnvironment& environment, LayerIndex layer,
+                                               plan::BackwardForm form, ItemLayout layout) {
+  const plan::JobSpec& job = environment.job;
   if (job.model.has_experts(layer)) {
-    PENSTOCK_CHECK(payloads != nullptr, "layer {} needs payload slots", layer.value);
-    return std::make_unique<Experts>(job, layer, parameters, Experts::Saved(job, form, layout.saved),
-                                     payloads->of_block(layer));
+    return std::make_unique<Experts>(environment, layer, Experts::Saved(job, form, layout.saved));
   }
-  return std::make_unique<Mlp>(job, layer, parameters, Mlp::Saved(job, form, layout.saved));
+  return std::make_unique<Mlp>(job, layer, environment.parameters, Mlp::Saved(job, form, layout.saved));
 }
 
 }  // namespace
@@ -72,21 +69,20 @@ TransformerBlock::Weights::Weights(const plan::ModelSpec& model, LayerIndex laye
   key_norm = &parameters.of_layer(layer, "self_attn.k_norm");
 }
 
-TransformerBlock::TransformerBlock(const plan::JobSpec& job, LayerIndex layer,
-                                   const ParameterStore& parameters, plan::BackwardForm form,
-                                   ItemLayout layout, const StagePayloads* payloads)
-    : model_(job.model),
+TransformerBlock::TransformerBlock(const StageEnvironment& environment, LayerIndex layer,
+                                   plan::BackwardForm form, ItemLayout layout)
+    : model_(environment.job.model),
       layer_(layer),
-      seed_(job.train.seed),
-      sequence_length_(job.data.sequence_length),
-      shape_{.sequences = job.train.microbatch_size,
-             .sequence_length = job.data.sequence_length,
-             .query_heads = job.model.num_attention_heads,
-             .key_value_heads = job.model.num_key_value_heads,
-             .head_size = job.model.head_size()},
-      saved_(job, form, layout),
-      weights_(job.model, layer, parameters),
-      feed_forward_(make_feed_forward(job, layer, parameters, form, layout, payloads)) {}
+      seed_(environment.job.train.seed),
+      sequence_length_(environment.job.data.sequence_length),
+      shape_{.sequences = environment.job.train.microbatch_size,
+             .sequence_length = environment.job.data.sequence_length,
+             .query_heads = model_.num_attention_heads,
+             .key_value_heads = model_.num_key_value_heads,
+             .head_size = model_.head_size()},
+      saved_(environment.job, form, layout),
+      weights_(model_, layer, environment.parameters),
+      feed_forward_(make_feed_forward(environment, layer, form, layout)) {}
 
 Status TransformerBlock::forward(const ItemCall& call, TensorView output) {
   attention_forward(call);

@@ -35,15 +35,15 @@
 #include "worker/model/counter_random.h"
 #include "worker/model/layout.h"
 #include "worker/model/parameters.h"
-#include "worker/model/stage_payloads.h"
 
 namespace penstock::worker {
 
+struct StageEnvironment;
+
 class TransformerBlock final : public ModelItem {
  public:
-  // `payloads`: of a block with experts.
-  TransformerBlock(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters,
-                   plan::BackwardForm form, ItemLayout layout, const StagePayloads* payloads);
+  TransformerBlock(const StageEnvironment& environment, LayerIndex layer, plan::BackwardForm form,
+                   ItemLayout layout);
 
   static void place(const plan::JobSpec& job, LayerIndex layer, plan::BackwardForm form, ItemLayout layout);
 

@@ -1,0 +1,325 @@
+// A block whose experts are shared out among ranks, against the same block on one rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+#include "worker/model/blocks/experts.h"
+#include "worker/model/testing/block_rank.h"
+#include "worker/transport/in_process.h"
+
+namespace penstock::worker {
+namespace {
+
+struct Variant {
+  int ranks = 2;
+  std::string dtype = "float32";
+  double capacity_factor = 0;
+  bool halves = false;
+  bool recomputed = false;
+
+  friend void PrintTo(const Variant& variant, std::ostream* out) {
+    *out << variant.ranks << " ranks " << variant.dtype << " capacity " << variant.capacity_factor
+         << (variant.halves ? " in halves" : "") << (variant.recomputed ? " recomputed" : "");
+  }
+};
+
+constexpr int64_t kExperts = 8, kMicrobatches = 2, kSequences = 2;
+
+plan::JobSpec job_of(const Variant& variant) {
+  plan::JobSpec job;
+  job.model.vocab_size = 64;
+  job.model.hidden_size = 20;
+  job.model.num_hidden_layers = 1;
+  job.model.num_attention_heads = 2;
+  job.model.num_key_value_heads = 1;
+  job.model.intermediate_size = 24;
+  job.model.initializer_range = 0.3;
+  job.model.moe = {.num_experts = kExperts,
+                   .num_experts_per_tok = 3,
+                   .moe_intermediate_size = 12,
+                   .layers = {0},
+                   .norm_topk_prob = true,
+                   .router_aux_loss_coef = 0.1,
+                   .router_z_loss_coef = 0.01,
+                   .capacity_factor = variant.capacity_factor};
+  job.data.sequence_length = 15;
+  job.train.dtype = variant.dtype;
+  job.train.microbatch_size = kSequences;
+  // The last sequence of the last microbatch is filled up.
+  job.train.global_batch_size = kMicrobatches * kSequences * variant.ranks - 1;
+  job.train.seed = 3;
+  job.parallel.expert = variant.ranks;
+  job.two_batch_overlap = variant.halves;
+  if (variant.recomputed) job.recompute = {0};
+  return job;
+}
+
+// The whole step on one rank with all experts, cut into microbatches of so many sequences.
+plan::JobSpec on_one_rank(plan::JobSpec job, int64_t sequences) {
+  job.parallel.expert = 1;
+  job.train.microbatch_size = sequences;
+  return job;
+}
+
+using Work = std::function<Status(BlockRank&)>;
+using Prepare = std::function<void(ParameterStore&)>;
+
+void leave_weights(ParameterStore&) {}
+
+// All ranks at once, each with its own thread and endpoint; they stay for their results.
+std::vector<std::unique_ptr<BlockRank>> on_ranks(const plan::JobSpec& job, const Work& work,
+                                                 const Prepare& prepare = leave_weights) {
+  const int ranks = job.parallel.expert;
+  const auto hub = make_in_process_hub();
+  InProcessRendezvous rendezvous;
+  std::vector<std::unique_ptr<BlockRank>> blocks(static_cast<size_t>(ranks));
+  std::vector<Status> statuses(static_cast<size_t>(ranks));
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::vector<GroupMember> members;
+  for (int rank = 0; rank < ranks; ++rank) {
+    endpoints.push_back(make_in_process_endpoint(hub));
+    members.push_back({.endpoint = nullptr, .rank = RankIndex(rank), .ranks = ranks});
+  }
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      const auto rank = static_cast<size_t>(r);
+      // As a rank does: its memory and its warm-up first, and then it meets the others.
+      blocks[rank] = std::make_unique<BlockRank>(job, r, &members[rank]);
+      prepare(blocks[rank]->parameters());
+      blocks[rank]->begin_step();
+      Status& status = statuses[rank];
+      status = endpoints[rank]->open({"expert-model 0.0", RankIndex(r), ranks, "127.0.0.1"}, rendezvous, 30s);
+      members[rank].endpoint = endpoints[rank].get();
+      if (status.ok()) status = work(*blocks[rank]);
+      if (status.ok()) {
+        status = endpoints[rank]->drain();
+      } else {
+        endpoints[rank]->abort(message(status));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+  return blocks;
+}
+
+std::unique_ptr<BlockRank> alone(const plan::JobSpec& job, const Work& work,
+                                 const Prepare& prepare = leave_weights) {
+  auto block = std::make_unique<BlockRank>(job, 0, nullptr);
+  prepare(block->parameters());
+  block->begin_step();
+  const Status status = work(*block);
+  EXPECT_TRUE(status.ok()) << status;
+  return block;
+}
+
+// One microbatch after the other.
+Status in_order(BlockRank& block, int64_t microbatches) {
+  for (int64_t m = 0; m < microbatches; ++m) {
+    PENSTOCK_RETURN_IF_ERROR(block.forward(m));
+    PENSTOCK_RETURN_IF_ERROR(block.backward(m));
+  }
+  return ok_status();
+}
+Status all_in_order(BlockRank& block) {
+  return in_order(block, kMicrobatches);
+}
+// As zb-h1: both in flight, halves apart.
+Status with_split_backwards(BlockRank& block) {
+  PENSTOCK_RETURN_IF_ERROR(block.forward(0));
+  PENSTOCK_RETURN_IF_ERROR(block.forward(1));
+  PENSTOCK_RETURN_IF_ERROR(block.input_gradient(0));
+  PENSTOCK_RETURN_IF_ERROR(block.input_gradient(1));
+  PENSTOCK_RETURN_IF_ERROR(block.weight_gradient(0));
+  return block.weight_gradient(1);
+}
+
+bool is_of_experts(const std::string& name) {
+  return name.find("experts") != std::string::npos;
+}
+
+// Tokens of every rank have the bits of one rank that has all experts, microbatch by microbatch.
+void expect_same_tokens(const std::vector<std::unique_ptr<BlockRank>>& ranks, const BlockRank& one) {
+  size_t microbatches = 0;
+  for (const auto& rank : ranks) {
+    for (const auto& [number, bytes] : rank->outputs()) {
+      EXPECT_EQ(bytes, one.outputs().at(number)) << "outputs of microbatch " << number;
+    }
+    for (const auto& [number, bytes] : rank->input_gradients()) {
+      EXPECT_EQ(bytes, one.input_gradients().at(number)) << "input gradients of microbatch " << number;
+    }
+    microbatches += rank->input_gradients().size();
+  }
+  EXPECT_EQ(microbatches, one.input_gradients().size());
+}
+
+class ExpertParallel : public ::testing::TestWithParam<Variant> {
+ protected:
+  const plan::JobSpec job_ = job_of(GetParam());
+  const int64_t all_ = kMicrobatches * GetParam().ranks;
+};
+
+TEST_P(ExpertParallel, tokens_have_the_bits_of_one_rank_with_all_experts) {
+  const auto one =
+      alone(on_one_rank(job_, kSequences), [&](BlockRank& block) { return in_order(block, all_); });
+  for (const Work& work : {Work(all_in_order), Work(with_split_backwards)}) {
+    const auto ranks = on_ranks(job_, work);
+    expect_same_tokens(ranks, *one);
+    for (const auto& rank : ranks) {
+      for (const auto& pool : rank->payloads().pools()) EXPECT_EQ(pool->held(), 0) << name_of(pool->kind());
+    }
+  }
+}
+
+TEST_P(ExpertParallel, dense_gradients_are_those_of_the_rank_s_own_microbatches) {
+  const auto ranks = on_ranks(job_, all_in_order);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const auto one = alone(on_one_rank(job_, kSequences), [&](BlockRank& block) -> Status {
+      for (int64_t m = 0; m < kMicrobatches; ++m) {
+        const int64_t number = m * GetParam().ranks + static_cast<int64_t>(r);
+        PENSTOCK_RETURN_IF_ERROR(block.forward(number));
+        PENSTOCK_RETURN_IF_ERROR(block.backward(number));
+      }
+      return ok_status();
+    });
+    const auto expected = one->gradients();
+    for (const auto& [name, gradient] : ranks[r]->gradients()) {
+      if (is_of_experts(name)) continue;
+      EXPECT_EQ(gradient, expected.at(name)) << "rank " << r << " " << name;
+    }
+  }
+}
+
+TEST_P(ExpertParallel, whole_and_split_backwards_leave_the_same_gradients) {
+  const auto whole = on_ranks(job_, all_in_order);
+  const auto split = on_ranks(job_, with_split_backwards);
+  for (size_t r = 0; r < whole.size(); ++r) {
+    for (const auto& [name, gradient] : whole[r]->gradients()) {
+      EXPECT_TRUE(std::isfinite(std::accumulate(gradient.begin(), gradient.end(), 0.0f))) << name;
+      EXPECT_EQ(split[r]->gradients().at(name), gradient) << name;
+    }
+  }
+}
+
+TEST_P(ExpertParallel, loads_count_the_rows_of_all_ranks_tokens) {
+  const auto ranks = on_ranks(job_, all_in_order);
+  const auto one =
+      alone(on_one_rank(job_, kSequences), [&](BlockRank& block) { return in_order(block, all_); });
+  const ExpertLoad& expected = *one->stage().expert_loads().front();
+  std::vector<int64_t> rows;
+  int64_t dropped = 0, sequences = 0;
+  for (const auto& rank : ranks) {
+    const ExpertLoad& load = *rank->stage().expert_loads().front();
+    EXPECT_EQ(load.first_expert, static_cast<int64_t>(rows.size()));
+    rows.insert(rows.end(), load.rows.begin(), load.rows.end());
+    dropped += load.dropped;
+    sequences += load.sequences;
+  }
+  EXPECT_EQ(rows, expected.rows);
+  EXPECT_EQ(dropped, expected.dropped);
+  EXPECT_EQ(dropped > 0, GetParam().capacity_factor > 0);
+  EXPECT_EQ(sequences, job_.train.global_batch_size);
+}
+
+TEST_P(ExpertParallel, ranks_whose_experts_get_no_row_or_every_row_have_the_bits_of_one) {
+  // A router of zeros: every token goes to the first experts, which are all on the first rank or two.
+  const Prepare zeros = [](ParameterStore& parameters) {
+    const kernels::TensorView router = parameters.at("model.layers.0.mlp.gate.weight").weight;
+    std::fill(router.f32(), router.f32() + router.elements(), 0.0f);
+  };
+  const auto one = alone(
+      on_one_rank(job_, kSequences), [&](BlockRank& block) { return in_order(block, all_); }, zeros);
+  const auto ranks = on_ranks(job_, all_in_order, zeros);
+  expect_same_tokens(ranks, *one);
+  for (const auto& [name, gradient] : ranks.back()->gradients()) {
+    if (!is_of_experts(name)) continue;
+    EXPECT_THAT(gradient, ::testing::Each(0.0f)) << name;
+  }
+}
+
+TEST_P(ExpertParallel, forwards_whose_backwards_will_not_come_leave_no_payload_behind) {
+  const auto ranks = on_ranks(job_, [](BlockRank& block) -> Status {
+    PENSTOCK_RETURN_IF_ERROR(block.forward(0));
+    PENSTOCK_RETURN_IF_ERROR(block.forward(1));
+    block.stage().forget_forwards();
+    block.begin_step();
+    return all_in_order(block);
+  });
+  const auto right = on_ranks(job_, all_in_order);
+  for (size_t r = 0; r < ranks.size(); ++r) EXPECT_EQ(ranks[r]->gradients(), right[r]->gradients());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Variants, ExpertParallel,
+    ::testing::Values(Variant{.ranks = 2}, Variant{.ranks = 4}, Variant{.ranks = 8, .dtype = "bfloat16"},
+                      Variant{.ranks = 2, .capacity_factor = 0.8},
+                      Variant{.ranks = 4, .capacity_factor = 0.8}, Variant{.ranks = 2, .recomputed = true},
+                      Variant{.ranks = 2, .dtype = "bfloat16", .halves = true},
+                      Variant{.ranks = 4, .capacity_factor = 0.8, .halves = true},
+                      Variant{.ranks = 2, .halves = true, .recomputed = true}),
+    [](const auto& tested) {
+      const Variant& v = tested.param;
+      return fmt::format("{}_ranks_{}{}{}{}", v.ranks, v.dtype, v.capacity_factor > 0 ? "_capacity" : "",
+                         v.halves ? "_halves" : "", v.recomputed ? "_recomputed" : "");
+    });
+
+// The documented order, by a rank with all experts that sees the tokens of all ranks as one microbatch: rows of an
+// expert then stand by token, and so by source.
+void expect_experts_gradients(const std::vector<std::unique_ptr<BlockRank>>& ranks, const BlockRank& one) {
+  const auto expected = one.gradients();
+  size_t compared = 0;
+  for (const auto& rank : ranks) {
+    for (const auto& [name, gradient] : rank->gradients()) {
+      if (!is_of_experts(name)) continue;
+      ++compared;
+      EXPECT_EQ(gradient, expected.at(name)) << name;
+    }
+  }
+  EXPECT_EQ(compared, static_cast<size_t>(3 * kExperts)) << "every expert is on one rank";
+}
+
+TEST(ExpertGradients, are_sums_over_expert_source_and_token) {
+  for (const Variant& variant :
+       {Variant{.ranks = 2}, Variant{.ranks = 4}, Variant{.ranks = 4, .dtype = "bfloat16"},
+        Variant{.ranks = 2, .recomputed = true}}) {
+    const plan::JobSpec job = job_of(variant);
+    const auto one = alone(on_one_rank(job, kSequences * variant.ranks), all_in_order);
+    expect_experts_gradients(on_ranks(job, all_in_order), *one);
+  }
+}
+
+TEST(ExpertGradients, of_halves_are_that_of_the_first_and_then_that_of_the_second) {
+  // A rank with all experts sees the first halves of all ranks as one microbatch, and the second ones as the next.
+  for (const int ranks : {2, 4}) {
+    const plan::JobSpec job = job_of({.ranks = ranks, .halves = true});
+    plan::JobSpec whole = on_one_rank(job, ranks);
+    whole.two_batch_overlap = false;
+    ASSERT_EQ(whole.microbatches(), 2 * kMicrobatches);
+    const auto one = alone(whole, [&](BlockRank& block) {
+      block.take_sequences([&](int64_t microbatch, int64_t rank) {
+        const int64_t half = microbatch % 2;
+        return 2 * (microbatch / 2 * ranks + rank) + half;
+      });
+      return in_order(block, 2 * kMicrobatches);
+    });
+    expect_experts_gradients(on_ranks(job, all_in_order), *one);
+  }
+}
+
+TEST(TwoBatchOverlap, changes_no_bit_of_a_token) {
+  // Without a capacity, which the halves have each for itself.
+  const auto halves = on_ranks(job_of({.ranks = 2, .halves = true}), all_in_order);
+  const auto whole = on_ranks(job_of({.ranks = 2}), all_in_order);
+  for (size_t r = 0; r < halves.size(); ++r) {
+    EXPECT_EQ(halves[r]->outputs(), whole[r]->outputs());
+    EXPECT_EQ(halves[r]->input_gradients(), whole[r]->input_gradients());
+  }
+}
+
+}  // namespace
+}  // namespace penstock::worker
