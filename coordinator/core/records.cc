@@ -54,6 +54,9 @@ struct Applier {
   void operator()(const PutStages& write) {
     if (StoredJob* job = find(write.job)) job->stages = write.stages;
   }
+  void operator()(const PutMemory& write) {
+    if (StoredJob* job = find(write.job)) job->memory = write.ranks;
+  }
   void operator()(const PutTrace& write) {
     if (StoredJob* job = find(write.job)) job->traces[write.step] = write.ranks;
   }

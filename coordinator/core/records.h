@@ -98,6 +98,11 @@ struct PutStages {
   std::string job{};
   std::vector<StageView> stages{};
 };
+// What the ranks hold; [rank].
+struct PutMemory {
+  std::string job{};
+  std::vector<RankMemoryView> ranks{};
+};
 // All ranks of a traced step; [rank].
 struct PutTrace {
   std::string job{};
@@ -124,7 +129,7 @@ struct DropJob {
 
 using Write =
     std::variant<CreateJob, PutDefinition, PutStatus, AddEvent, AddLosses, AddValidation, DropValidation,
-                 PutStages, PutTrace, DropTrace, PutAttempt, ForgetAttempt, DropJob>;
+                 PutStages, PutMemory, PutTrace, DropTrace, PutAttempt, ForgetAttempt, DropJob>;
 
 struct StoredJob {
   JobDefinition definition{};
@@ -134,6 +139,7 @@ struct StoredJob {
   std::vector<double> losses{};
   std::vector<ValidationView> validation{};
   std::vector<StageView> stages{};
+  std::vector<RankMemoryView> memory{};                 // [rank]
   std::map<int64_t, std::vector<TraceBytes>> traces{};  // by step; [rank]
   int64_t placed_order = 0;
   int64_t placed_attempt = 0;  // whose executors may be alive; 0: none

@@ -20,6 +20,7 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   const uint64_t first = replay ? std::strtoull(replay, nullptr, 10) : 1;
   const uint64_t last = replay ? first : more ? std::strtoull(more, nullptr, 10) : kSeeds;
   int succeeded = 0;
+  int side_by_side = 0;
   int crashes = 0;
   int assignments = 0;
   int from_checkpoints = 0;
@@ -29,6 +30,7 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
     testing::Simulation simulation(seed, replay ? Trace::On : Trace::Off);
     simulation.run(kEvents);
     succeeded += simulation.jobs_succeeded();
+    side_by_side += simulation.jobs_of_several_pipelines_succeeded();
     crashes += simulation.crashes();
     assignments += simulation.assignments();
     from_checkpoints += simulation.restarts_from_checkpoints();
@@ -36,12 +38,13 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
     traces_seen += simulation.traces_seen();
     if (HasFailure()) FAIL() << "replay with PENSTOCK_SEED=" << seed;
   }
-  std::cout << succeeded << " jobs succeeded, " << assignments << " ranks were assigned, " << from_checkpoints
-            << " of them from checkpoints, " << recuts << " jobs were resumed with other ranks, " << crashes
-            << " crashes\n";
+  std::cout << succeeded << " jobs succeeded, " << side_by_side << " of them with several pipelines, "
+            << assignments << " ranks were assigned, " << from_checkpoints << " of them from checkpoints, "
+            << recuts << " jobs were resumed with other ranks, " << crashes << " crashes\n";
   if (replay) return;
   // A world in which nothing happens proves nothing.
   EXPECT_GT(succeeded, kSeeds / 2);
+  EXPECT_GT(side_by_side, kSeeds / 4);
   EXPECT_GT(crashes, kSeeds / 2);
   EXPECT_GT(assignments, 2 * kSeeds);
   EXPECT_GT(from_checkpoints, kSeeds / 10);

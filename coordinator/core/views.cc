@@ -77,6 +77,7 @@ StatusOr<JobView> view_job(const State& state, const std::string& name, bool inc
   JobView view = summary_of(state, *job, unix_ms);
   view.spec_yaml = job->definition.spec_yaml;
   view.stages = job->stages;
+  view.memory = job->memory;
   view.events.assign(job->events.begin(), job->events.end());
   view.validation.assign(job->validation.begin(), job->validation.end());
   if (include_losses) view.losses = job->losses;

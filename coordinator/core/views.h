@@ -50,10 +50,22 @@ struct StageView {
   std::optional<int64_t> memory_predicted_bytes{};  // of the rank
   std::optional<int32_t> activation_slots{};        // H_s
   std::optional<int32_t> activation_slots_peak{};
-  std::optional<double> busy_fraction{};  // of the rank, over the step
+  std::optional<double> busy_fraction{};   // of the rank, over the step
+  std::optional<int32_t> payload_slots{};  // of the stage's blocks with experts, all kinds together
+  std::optional<int32_t> payload_slots_peak{};
 
   bool operator==(const StageView&) const = default;
 };
+
+// One kind of what a rank holds, as predicted before the attempt and as measured in it.
+struct MemoryUseView {
+  std::string kind{};  // "parameters"
+  std::optional<int64_t> predicted_bytes{};
+  std::optional<int64_t> peak_bytes{};
+
+  bool operator==(const MemoryUseView&) const = default;
+};
+using RankMemoryView = std::vector<MemoryUseView>;  // predicted kinds first
 
 // Mean loss over the held-out data with the weights after `step` steps.
 struct ValidationView {
@@ -86,12 +98,13 @@ struct JobView {
   std::optional<double> loss{};
   std::optional<double> tokens_per_second{};
   std::optional<double> step_seconds{};
-  std::string weights_digest{};         // of the newest checkpoint, then of the final weights
-  std::string weights_directory{};      // of a job that has succeeded; "": none is kept
-  std::string checkpoints_directory{};  // "": none are written
-  int64_t durable_step = 0;             // steps that the newest checkpoint holds; 0: there is none
-  int64_t restarts = 0;                 // attempts that followed a failed one
-  std::vector<StageView> stages{};
+  std::string weights_digest{};              // of the newest checkpoint, then of the final weights
+  std::string weights_directory{};           // of a job that has succeeded; "": none is kept
+  std::string checkpoints_directory{};       // "": none are written
+  int64_t durable_step = 0;                  // steps that the newest checkpoint holds; 0: there is none
+  int64_t restarts = 0;                      // attempts that followed a failed one
+  std::vector<StageView> stages{};           // by stage and rank
+  std::vector<RankMemoryView> memory{};      // [rank]; empty before the first attempt
   std::vector<double> losses{};              // one a committed step; filled when asked for
   std::vector<ValidationView> validation{};  // oldest first, at most kValidationsKept
   double seconds = 0;                        // from the first attempt's start to the end or now

@@ -17,7 +17,10 @@ class WatchStream final : public PullStream<v1::Job, JobView> {
     return controller.wait_job(JobWait{name_, version_, false}, std::move(done));
   }
   bool take(JobView view, std::deque<v1::Job>& messages) override {
-    if (version_ != 0) view.spec_yaml.clear();  // does not change, and may be a million bytes long
+    if (version_ != 0) {  // what hardly changes, and may be a million bytes long
+      view.spec_yaml.clear();
+      view.memory.clear();
+    }
     version_ = view.version;
     messages.push_back(to_proto(view));
     return view.ended();

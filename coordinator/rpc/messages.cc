@@ -24,7 +24,21 @@ v1::StageStatus to_proto(const StageView& view) {
   if (view.activation_slots) stage.set_activation_slots(*view.activation_slots);
   if (view.activation_slots_peak) stage.set_activation_slots_peak(*view.activation_slots_peak);
   if (view.busy_fraction) stage.set_busy_fraction(*view.busy_fraction);
+  if (view.payload_slots) stage.set_payload_slots(*view.payload_slots);
+  if (view.payload_slots_peak) stage.set_payload_slots_peak(*view.payload_slots_peak);
   return stage;
+}
+
+v1::RankMemory to_proto(const RankMemoryView& view, size_t rank) {
+  v1::RankMemory memory;
+  memory.set_rank(static_cast<int32_t>(rank));
+  for (const MemoryUseView& use : view) {
+    v1::MemoryUse& added = *memory.add_kinds();
+    added.set_kind(use.kind);
+    if (use.predicted_bytes) added.set_predicted_bytes(*use.predicted_bytes);
+    if (use.peak_bytes) added.set_peak_bytes(*use.peak_bytes);
+  }
+  return memory;
 }
 
 v1::JobEvent to_proto(const JobEventView& view) {
@@ -115,6 +129,8 @@ v1::Job to_proto(const JobView& view) {
   job.set_checkpoints_directory(view.checkpoints_directory);
   job.set_restarts(view.restarts);
   for (const StageView& stage : view.stages) *job.add_stages() = to_proto(stage);
+  for (size_t rank = 0; rank < view.memory.size(); ++rank)
+    *job.add_memory() = to_proto(view.memory[rank], rank);
   for (const ValidationView& each : view.validation) {
     v1::ValidationLoss& added = *job.add_validation();
     added.set_step(each.step);

@@ -110,6 +110,7 @@ void expect_equal(const StoredJob& a, const StoredJob& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.validation, b.validation);
   EXPECT_EQ(a.stages, b.stages);
+  EXPECT_EQ(a.memory, b.memory);
   EXPECT_EQ(texts_of(a.traces), texts_of(b.traces));
   EXPECT_EQ(a.placed_attempt, b.placed_attempt);
   EXPECT_EQ(a.placed_order, b.placed_order);
@@ -128,7 +129,9 @@ class RandomWrites {
       return CreateJob{definition(job, ++sequence_), status()};
     }
     Job& state = known_[job];
-    switch (below(15)) {
+    switch (below(16)) {
+      case 15:
+        return PutMemory{job, memory()};
       case 12:
       case 13:
         return PutTrace{job, below(5), traces()};
@@ -216,9 +219,25 @@ class RandomWrites {
       view.busy_fraction = maybe_real();
       if (below(2)) view.memory_peak_bytes = below(1'000'000);
       if (below(2)) view.activation_slots = static_cast<int32_t>(below(9));
+      if (below(2)) view.payload_slots = static_cast<int32_t>(below(9));
+      if (below(2)) view.payload_slots_peak = static_cast<int32_t>(below(9));
       views.push_back(std::move(view));
     }
     return views;
+  }
+
+  // Of ranks without any kind, too.
+  std::vector<RankMemoryView> memory() {
+    std::vector<RankMemoryView> ranks(static_cast<size_t>(below(3)));
+    for (RankMemoryView& rank : ranks) {
+      for (int64_t k = below(3); k > 0; --k) {
+        MemoryUseView use{.kind = fmt::format("kind_{}", k)};
+        if (below(2)) use.predicted_bytes = below(1'000'000);
+        if (below(2)) use.peak_bytes = below(1'000'000);
+        rank.push_back(std::move(use));
+      }
+    }
+    return ranks;
   }
 
   std::mt19937_64 random_;
@@ -283,13 +302,15 @@ TEST_F(SqliteStoreTest, validation_beyond_a_step_is_forgotten) {
 }
 
 TEST_F(SqliteStoreTest, writes_about_unknown_jobs_change_nothing) {
-  const auto jobs = written_and_read({PutStatus{"x", {}}, AddEvent{"x", 0, 9, {}}, AddLosses{"x", 0, {1}},
-                                      PutStages{"x", {StageView{}}}, PutAttempt{"x", 1, 1, {RankPlacement{}}},
-                                      CreateJob{definition("x", 1), {}}});
+  const auto jobs =
+      written_and_read({PutStatus{"x", {}}, AddEvent{"x", 0, 9, {}}, AddLosses{"x", 0, {1}},
+                        PutStages{"x", {StageView{}}}, PutMemory{"x", {{{"parameters", 1, 2}}}},
+                        PutAttempt{"x", 1, 1, {RankPlacement{}}}, CreateJob{definition("x", 1), {}}});
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_TRUE(jobs[0].events.empty());
   EXPECT_TRUE(jobs[0].losses.empty());
   EXPECT_TRUE(jobs[0].stages.empty());
+  EXPECT_TRUE(jobs[0].memory.empty());
   EXPECT_TRUE(jobs[0].placed.empty());
 }
 
@@ -398,7 +419,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 5 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 6 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

@@ -118,6 +118,35 @@ TEST_F(Checkpoints, parts_of_all_ranks_become_one_that_anybody_can_load) {
   EXPECT_EQ(plan::weights_digest(spec_.model, digests), *digest);
 }
 
+TEST_F(Checkpoints, ranks_whose_parameters_others_write_have_parts_without_tensors) {
+  // Replicas of what is dense and of experts: one of each is written. Such a part may have files without tensors, or none.
+  for (const bool has_files : {true, false}) {
+    const auto all = [&](std::vector<plan::ParameterSpec>& mine, CheckpointManifest&) {
+      mine = plan::model_parameters(spec_.model);
+    };
+    const auto none = [](std::vector<plan::ParameterSpec>& mine, CheckpointManifest&) { mine.clear(); };
+    const CheckpointDraft where = draft(has_files ? 10 : 20);
+    write_part(0, where, all);
+    write_part(1, where, none);
+    if (!has_files) {
+      const std::string folder =
+          place_.directory + "/" + draft_name(where.job, where.attempt, where.step) + "/";
+      CheckpointManifest part;
+      part.job = where.job;
+      part.step = where.step;
+      part.spec_yaml = spec_.yaml;
+      part.fingerprint = "test";
+      ASSERT_TRUE(write_atomically(folder + part_name(1, 2), format_manifest(part)).ok());
+    }
+    const auto digest = commit_checkpoint(where, spec_, 2);
+    ASSERT_TRUE(digest.ok()) << digest.status();
+    const auto checkpoint = Checkpoint::open(place_.directory + "/" + checkpoint_name(where.step));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_TRUE(checkpoint->verify().ok());
+    EXPECT_TRUE(TensorFolder::open(checkpoint->path()).ok());
+  }
+}
+
 TEST_F(Checkpoints, newest_ones_are_kept) {
   for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(written(step).ok());
   EXPECT_THAT(steps(), ElementsAre(30, 20));

@@ -62,6 +62,15 @@ TEST_F(WeightsFolderTest, what_the_ranks_wrote_becomes_a_hugging_face_folder) {
   EXPECT_THAT(state.read("jobs/tiny/weights/model.safetensors.index.json"), HasSubstr("\"total_size\": 752"));
 }
 
+TEST_F(WeightsFolderTest, ranks_whose_parameters_others_write_have_a_file_without_tensors) {
+  ASSERT_TRUE(prepare_weights_folder(place).ok());
+  write_rank(0, 0, 11);
+  write_tensors(place.directory + "/" + tensor_file_name("rank", 1, 2), {});
+  const Status committed = commit_weights_folder(place, model, 2);
+  ASSERT_TRUE(committed.ok()) << committed;
+  EXPECT_TRUE(TensorFolder::open(place.directory).ok());
+}
+
 TEST_F(WeightsFolderTest, tensor_that_no_rank_or_two_ranks_wrote_is_named_and_nothing_committed) {
   ASSERT_TRUE(prepare_weights_folder(place).ok());
   write_rank(0, 0, 5);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <span>
+#include <vector>
 
+#include "base/text.h"
 #include "plan/spec/internal/flushes.h"
 #include "plan/spec/internal/yaml_tree.h"
 
@@ -68,10 +70,7 @@ struct Key {
   const char* usual;
 };
 constexpr Key kSchedule{"parallel", "schedule", "1f1b"};
-constexpr Key kKept[] = {{"parallel", "expert", "1"},
-                         {"parallel", "data", "1"},
-                         {"device", "kind", "cpu"},
-                         {"checkpoint", "directory", "the coordinator's"}};
+constexpr Key kKept[] = {{"device", "kind", "cpu"}, {"checkpoint", "directory", "the coordinator's"}};
 constexpr Key kKeptWithoutFlush[] = {
     kSchedule, {"parallel", "pipeline", "1"}, {"parallel", "flush_every", "its default"}};
 
@@ -105,6 +104,18 @@ Status check_same_training(const std::string& before, const std::string& after) 
   PENSTOCK_RETURN_IF_ERROR(compare_keys(old_root, new_root, kKept));
   if (!is_without_flush(old_root) && !is_without_flush(new_root)) return ok_status();
   return compare_keys(old_root, new_root, kKeptWithoutFlush);
+}
+
+std::string other_sums(const JobSpec& before, const JobSpec& after) {
+  std::vector<std::string> changes;
+  const auto degree = [&](const char* key, int had, int has) {
+    if (had != has) changes.push_back(fmt::format("{} {} in place of {}", key, has, had));
+  };
+  degree("parallel.expert", before.parallel.expert, after.parallel.expert);
+  degree("parallel.data", before.parallel.data, after.parallel.data);
+  if (before.two_batch_overlap != after.two_batch_overlap)
+    changes.push_back(after.two_batch_overlap ? "two_batch_overlap" : "no two_batch_overlap");
+  return join(changes);
 }
 
 }  // namespace penstock::plan

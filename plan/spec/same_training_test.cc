@@ -46,12 +46,27 @@ TEST(SameTraining, what_the_weights_of_a_schedule_without_a_flush_follow_from_st
             "line 7: parallel.schedule: expected pipedream, as the job has it, found 1f1b");
 }
 
-TEST(SameTraining, pipelines_side_by_side_stay_since_gradients_are_added_up_by_pipeline) {
-  EXPECT_EQ(difference(with("pipeline: 4", "pipeline: 4, data: 2")),
-            "line 7: parallel.data: expected 1, as the job has it, found 2");
-  EXPECT_EQ(difference(with("pipeline: 4", "pipeline: 2, expert: 2")),
-            "line 7: parallel.expert: expected 1, as the job has it, found 2");
-  EXPECT_EQ(difference(with("pipeline: 4", "pipeline: 2, data: 1, shard_optimizer: true")), "");
+TEST(SameTraining, what_changes_the_order_of_sums_is_allowed_and_told) {
+  const auto spec = [](const std::string& parallel, const std::string& extra = "") {
+    return *parse_job_spec(
+        "name: a\n"
+        "model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, intermediate_size: 16,\n"
+        "        max_position_embeddings: 8, moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 8}}\n"
+        "data: {source: /a.txt, sequence_length: 8}\n"
+        "train: {steps: 10, global_batch_size: 16, microbatch_size: 2}\n"
+        "parallel: {" +
+        parallel + "}\n" + extra);
+  };
+  const JobSpec before = spec("pipeline: 2, expert: 2");
+  const JobSpec after = spec("pipeline: 4, data: 2, schedule: gpipe", "recompute: full\n");
+  EXPECT_TRUE(check_same_training(before.yaml, after.yaml).ok());
+  EXPECT_EQ(other_sums(before, after), "parallel.expert 1 in place of 2, parallel.data 2 in place of 1");
+  EXPECT_EQ(other_sums(before, spec("pipeline: 4, expert: 2, shard_optimizer: true", "recompute: full\n")),
+            "");
+  EXPECT_EQ(other_sums(before, spec("pipeline: 2, expert: 2", "two_batch_overlap: true\n")),
+            "two_batch_overlap");
+  EXPECT_EQ(other_sums(spec("pipeline: 2", "two_batch_overlap: true\n"), spec("pipeline: 2")),
+            "no two_batch_overlap");
 }
 
 TEST(SameTraining, kind_of_device_and_folder_of_checkpoints_stay) {

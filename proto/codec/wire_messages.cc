@@ -296,7 +296,33 @@ v1::StepReport to_proto(const StepReport& report) {
     added.set_kind(memory.kind);
     added.set_bytes_peak(memory.bytes_peak);
   }
+  for (const PayloadSlots& payload : report.payloads) {
+    v1::PayloadSlots& added = *message.add_payloads();
+    added.set_stage(payload.stage.value);
+    added.set_layer(payload.layer.value);
+    added.set_kind(payload.kind);
+    added.set_slots(payload.slots);
+    added.set_held(payload.held);
+    added.set_held_peak(payload.held_peak);
+    added.set_oldest_lease_seconds(payload.oldest_lease_seconds);
+  }
   return message;
+}
+
+PayloadSlots decode_payload(const v1::PayloadSlots& message, Checks& checks) {
+  PayloadSlots payload;
+  payload.stage = StageIndex(checks.range("payloads.stage", message.stage(), 0, kMostStages - 1));
+  payload.layer = LayerIndex(checks.range("payloads.layer", message.layer(), 0, kMostLayers - 1));
+  payload.kind = message.kind();
+  checks.require(payload.kind == "inputs" || payload.kind == "output_gradients", "payloads.kind",
+                 "inputs or output_gradients", "\"" + utf8_cleaned(payload.kind, 64) + "\"");
+  payload.slots = static_cast<int>(checks.range("payloads.slots", message.slots(), 0, kMostSlots));
+  payload.held = static_cast<int>(checks.range("payloads.held", message.held(), 0, payload.slots));
+  payload.held_peak =
+      static_cast<int>(checks.range("payloads.held_peak", message.held_peak(), payload.held, payload.slots));
+  checks.seconds("payloads.oldest_lease_seconds",
+                 payload.oldest_lease_seconds = message.oldest_lease_seconds());
+  return payload;
 }
 
 StatusOr<StepReport> from_proto(const v1::StepReport& message) {
@@ -322,6 +348,10 @@ StatusOr<StepReport> from_proto(const v1::StepReport& message) {
     checks.name("memory.kind", memory.kind());
     checks.range("memory.bytes_peak", memory.bytes_peak(), 0, kAny);
     report.memory.push_back(MemoryKind{memory.kind(), memory.bytes_peak()});
+  }
+  checks.count("payloads", static_cast<size_t>(message.payloads_size()), kMostPayloads);
+  for (int i = 0; checks.ok() && i < message.payloads_size(); ++i) {
+    report.payloads.push_back(decode_payload(message.payloads(i), checks));
   }
   if (!checks.ok()) return checks.status();
   return report;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/cost/memory.h"
 #include "plan/schedule/families.h"
 #include "plan/schedule/forward_only.h"
 #include "plan/spec/rank_place.h"
@@ -23,12 +22,16 @@ Status refuse(const std::string& what, const plan::Verdict& verdict) {
   return invalid_argument("{} does not verify:{}", what, lines);
 }
 
-std::vector<RankIndex> ranks_with_loss(const plan::LoweredProgram& program) {
+// Of every pipeline.
+std::vector<RankIndex> ranks_with_loss(const plan::JobSpec& spec, const plan::LoweredProgram& program) {
   std::vector<RankIndex> ranks;
-  for (const plan::RankProgram& rank : program.ranks) {
-    for (const plan::StageBuffers& buffers : rank.buffers) {
-      if (buffers.stage == StageIndex(rank.stages - 1)) ranks.push_back(rank.rank);
-    }
+  for (const plan::RankProgram& place : program.ranks) {
+    const bool has_loss = std::any_of(
+        place.buffers.begin(), place.buffers.end(),
+        [&](const plan::StageBuffers& buffers) { return buffers.stage == StageIndex(place.stages - 1); });
+    if (!has_loss) continue;
+    for (int pipeline = 0; pipeline < spec.parallel.pipelines(); ++pipeline)
+      ranks.push_back(plan::rank_at(spec.parallel, place.rank, pipeline));
   }
   return ranks;
 }
@@ -77,8 +80,8 @@ Status check_checkpoints(const plan::JobSpec& spec, const plan::LoweredProgram& 
 }
 
 // What the memory of each rank is predicted from: the training's buffers and both programs' links, and where a program
-// spans several updates what it reads of older weights. Activation slots are shared, boundary slots are not.
-std::vector<plan::RankProgram> memory_users(const AttemptPlan& plan) {
+// spans several updates what it reads of older weights, or with experts how long it holds their rows. Activation slots are shared, boundary slots are not.
+std::vector<plan::RankProgram> memory_users(const plan::JobSpec& spec, const AttemptPlan& plan) {
   std::vector<plan::RankProgram> users;
   for (size_t r = 0; r < plan.program.ranks.size(); ++r) {
     const plan::RankProgram& training = plan.program.ranks[r];
@@ -88,7 +91,7 @@ std::vector<plan::RankProgram> memory_users(const AttemptPlan& plan) {
                            .buffers = training.buffers,
                            .links = training.links,
                            .instructions = {}};
-    if (training.updates > 1) user.instructions = training.instructions;
+    if (training.updates > 1 || spec.model.moe.num_experts > 0) user.instructions = training.instructions;
     if (r < plan.validation.ranks.size()) {
       const std::vector<plan::Link>& links = plan.validation.ranks[r].links;
       user.links.insert(user.links.end(), links.begin(), links.end());
@@ -126,14 +129,15 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
   PENSTOCK_RETURN_IF_ERROR(check_checkpoints(spec, attempt->program));
   if (spec.validation.every > 0) {
     PENSTOCK_ASSIGN_OR_RETURN(attempt->validation, plan_validation(spec, compute));
+    attempt->validation_loss_ranks = ranks_with_loss(spec, attempt->validation);
   }
-  attempt->loss_ranks = ranks_with_loss(attempt->program);
-  const std::vector<plan::RankProgram> users = memory_users(*attempt);
+  attempt->loss_ranks = ranks_with_loss(spec, attempt->program);
+  const std::vector<plan::RankProgram> users = memory_users(spec, *attempt);
   PENSTOCK_RETURN_IF_ERROR(plan::check_memory_budget(spec, spec.parallel.split, users));
   for (const plan::RankProgram& rank : users) {
     PENSTOCK_ASSIGN_OR_RETURN(const plan::MemoryPrediction memory,
                               plan::predict_memory(spec, spec.parallel.split, rank));
-    attempt->memory_predicted_bytes.push_back(memory.total());
+    attempt->memory.push_back(memory);
   }
   return std::shared_ptr<const AttemptPlan>(std::move(attempt));
 }
@@ -181,15 +185,16 @@ Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, A
 std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPlan& plan,
                                       const std::vector<std::string>& workers) {
   std::vector<StageView> stages;
-  for (const plan::RankProgram& rank : plan.program.ranks) {
-    const auto r = static_cast<size_t>(rank.rank.value);
-    for (const plan::StageBuffers& buffers : rank.buffers) {
-      StageView view{.stage = buffers.stage, .rank = rank.rank, .worker = workers[r]};
+  for (size_t r = 0; r < workers.size(); ++r) {
+    const RankIndex rank(static_cast<int64_t>(r));
+    const auto place = static_cast<size_t>(plan::place_of_rank(spec.parallel, rank).pipeline_rank.value);
+    for (const plan::StageBuffers& buffers : plan.program.ranks[place].buffers) {
+      StageView view{.stage = buffers.stage, .rank = rank, .worker = workers[r]};
       for (const plan::Item& item : spec.parallel.split[static_cast<size_t>(buffers.stage.value)]) {
         view.layers.push_back(plan::to_string(item));
       }
       view.activation_slots = buffers.activation_slots;
-      view.memory_predicted_bytes = plan.memory_predicted_bytes[r];
+      view.memory_predicted_bytes = plan.memory[place].total();
       stages.push_back(std::move(view));
     }
   }
@@ -197,6 +202,16 @@ std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPl
     return std::pair(a.stage, a.rank) < std::pair(b.stage, b.rank);
   });
   return stages;
+}
+
+std::vector<RankMemoryView> planned_memory(const plan::JobSpec& spec, const AttemptPlan& plan) {
+  std::vector<RankMemoryView> ranks(static_cast<size_t>(spec.ranks()));
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const plan::RankPlace place = plan::place_of_rank(spec.parallel, RankIndex(static_cast<int64_t>(r)));
+    for (const auto& [kind, bytes] : plan.memory[static_cast<size_t>(place.pipeline_rank.value)].by_kind())
+      ranks[r].push_back({.kind = kind, .predicted_bytes = bytes});
+  }
+  return ranks;
 }
 
 }  // namespace penstock::coordinator

@@ -12,18 +12,21 @@
 
 #include "base/status.h"
 #include "coordinator/core/views.h"
+#include "plan/cost/memory.h"
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
 #include "proto/codec/messages.h"
 
 namespace penstock::coordinator {
 
-// One attempt's programs; what they are follows from the job file alone.
+// One attempt's programs, one for each place in a pipeline (plan/spec/rank_place.h); what they are follows from the job
+// file alone.
 struct AttemptPlan {
   plan::LoweredProgram program{};
-  plan::LoweredProgram validation{};              // forward-only; no ranks without validation
-  std::vector<RankIndex> loss_ranks{};            // that hold the loss stage, found by identity
-  std::vector<int64_t> memory_predicted_bytes{};  // [rank]
+  plan::LoweredProgram validation{};    // forward-only; no ranks without validation
+  std::vector<RankIndex> loss_ranks{};  // of the job, ascending, that hold the loss stage, found by identity
+  std::vector<RankIndex> validation_loss_ranks{};  // the same of the validation
+  std::vector<plan::MemoryPrediction> memory{};    // [pipeline_rank]
 };
 
 // InvalidArgument: the schedule cannot be made for this shape, or does not verify, with rank, position and
@@ -52,8 +55,11 @@ struct AssignmentRequest {
 };
 Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, AssignmentRequest request);
 
-// What can be shown of the stages before a step has been measured. `workers` names each rank's worker.
+// What can be shown of the stages before a step has been measured: a row for each stage and each rank that has it.
+// `workers` names each rank's worker.
 std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPlan& plan,
                                       const std::vector<std::string>& workers);
+// What each rank is predicted to hold; [rank].
+std::vector<RankMemoryView> planned_memory(const plan::JobSpec& spec, const AttemptPlan& plan);
 
 }  // namespace penstock::coordinator

@@ -44,7 +44,7 @@ TEST(Assignment, without_a_flush_a_program_spans_the_updates_between_drains_and_
     const auto plan = planned(10), drained = planned(1);
     EXPECT_EQ(plan->program.ranks[0].updates, 10);
     EXPECT_TRUE(plan->program.bit_identical);
-    EXPECT_GT(plan->memory_predicted_bytes[0], drained->memory_predicted_bytes[0]);
+    EXPECT_GT(plan->memory[0].total(), drained->memory[0].total());
   }
 }
 

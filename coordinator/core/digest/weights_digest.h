@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "plan/spec/job_spec.h"
@@ -10,9 +11,16 @@
 
 namespace penstock::coordinator {
 
-// That of plan/spec/weights_digest.h. `replicas`: ranks that hold each parameter; all of them send its digest.
+// How many ranks hold a parameter, each with all of it.
+struct ReplicaCounts {
+  int of_dense = 1;
+  int of_experts = 1;  // a parameter of a routed expert
+};
+
+// That of plan/spec/weights_digest.h. `digests`: [rank], of the parameters that it holds; those of a parameter must agree.
 // InvalidArgument names the first parameter that is unknown, missing, sent by more or fewer ranks, or different on two.
-StatusOr<std::string> combine_digests(const plan::ModelSpec& model, std::span<const ParameterDigest> digests,
-                                      int replicas = 1);
+StatusOr<std::string> combine_digests(const plan::ModelSpec& model,
+                                      std::span<const std::vector<ParameterDigest>> digests,
+                                      const ReplicaCounts& replicas = {});
 
 }  // namespace penstock::coordinator

@@ -28,7 +28,10 @@ WeightsPlace weights_place(const Turn& turn, const Job& job, const Attempt& atte
 }
 
 PlacementRequest placement_request(const Job& job) {
-  PlacementRequest request{.job = job.name(), .kind = job.spec->device.kind, .ranks = job.definition.ranks};
+  PlacementRequest request{.job = job.name(),
+                           .kind = job.spec->device.kind,
+                           .ranks = job.definition.ranks,
+                           .group = job.spec->parallel.expert};
   request.one_host = job.spec->parallel.p2p == plan::P2pMode::OneSided;
   if (job.spec->device.emulated()) {  // the host's clock times its messages
     request.one_host = true;
@@ -112,7 +115,10 @@ void assign_when_ready(Turn& turn, Job& job) {
     workers.push_back(rank.worker);
   }
   job.stages = planned_stages(*job.spec, *attempt.plan, workers);
+  job.memory = planned_memory(*job.spec, *attempt.plan);
+  job.memory_saved = false;
   attempt.loss_ranks = attempt.plan->loss_ranks;
+  attempt.validation_loss_ranks = attempt.plan->validation_loss_ranks;
   const bool turn_is_due = !turn.state.assigning.empty();  // a CallAgain is under way: it goes on with all
   forget_attempts_that_are_over(turn.state);
   turn.state.assigning.push_back({job.name(), attempt.order});
@@ -160,14 +166,30 @@ std::optional<std::string> different_arithmetic(const Attempt& attempt, RankInde
   return std::nullopt;
 }
 
+// The sum of the ranks' parts, in their order; nothing where none told any.
 using Loss = std::optional<double> StepReport::*;
-std::optional<double> loss_of(const Attempt& attempt, const std::vector<StepReport>& reports, Loss which) {
+std::optional<double> loss_of(const std::vector<RankIndex>& ranks, const std::vector<StepReport>& reports,
+                              Loss which) {
   std::optional<double> sum;
-  for (RankIndex rank : attempt.loss_ranks) {
+  for (RankIndex rank : ranks) {
     const std::optional<double>& part = reports[static_cast<size_t>(rank.value)].*which;
     if (part) sum = sum.value_or(0.0) + *part;
   }
   return sum;
+}
+
+// The rank whose part of a validation loss is missing where others have told theirs. Of the training's, it is refused when
+// the report comes.
+RankIndex without_part(const std::vector<RankIndex>& ranks, const std::vector<StepReport>& reports) {
+  RankIndex missing;
+  size_t parts = 0;
+  for (RankIndex rank : ranks) {
+    if (reports[static_cast<size_t>(rank.value)].validation_loss)
+      ++parts;
+    else if (!missing.is_set())
+      missing = rank;
+  }
+  return parts == 0 ? RankIndex() : missing;
 }
 
 std::optional<int64_t> peak_of(const StepReport& report) {
@@ -178,6 +200,8 @@ std::optional<int64_t> peak_of(const StepReport& report) {
 }
 
 void measure_stage(StageView& view, const StepReport& report) {
+  view.payload_slots.reset();
+  view.payload_slots_peak.reset();
   view.wait_ms = report.wait_seconds * 1e3;
   view.memory_peak_bytes = peak_of(report);
   if (report.wall_seconds > 0) {
@@ -191,6 +215,27 @@ void measure_stage(StageView& view, const StepReport& report) {
     view.activation_slots = times.activation_slots;
     view.activation_slots_peak = times.activation_slots_peak;
   }
+  for (const PayloadSlots& slots : report.payloads) {
+    if (slots.stage != view.stage) continue;
+    view.payload_slots = view.payload_slots.value_or(0) + slots.slots;
+    view.payload_slots_peak = view.payload_slots_peak.value_or(0) + slots.held_peak;
+  }
+}
+
+// True when a peak has grown.
+bool measure_memory(RankMemoryView& rank, const StepReport& report) {
+  bool has_grown = false;
+  for (const MemoryKind& kind : report.memory) {
+    auto found = std::find_if(rank.begin(), rank.end(),
+                              [&](const MemoryUseView& each) { return each.kind == kind.kind; });
+    if (found == rank.end()) {
+      if (rank.size() >= codec::kMostMemoryKinds) continue;
+      found = rank.insert(rank.end(), {.kind = kind.kind});
+    }
+    has_grown |= found->peak_bytes != kind.bytes_peak;
+    found->peak_bytes = kind.bytes_peak;
+  }
+  return has_grown;
 }
 
 bool same_bits(double a, double b) {
@@ -215,12 +260,26 @@ bool is_replayed(Turn& turn, Job& job, std::optional<double> loss) {
 // False: the job has failed.
 bool commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
   for (StageView& view : job.stages) measure_stage(view, reports[static_cast<size_t>(view.rank.value)]);
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (measure_memory(job.memory[rank], reports[rank])) job.memory_saved = false;
+  }
   if (job.attempt->window.committed() <= job.status.step)
-    return is_replayed(turn, job, loss_of(*job.attempt, reports, &StepReport::loss));
+    return is_replayed(turn, job, loss_of(job.attempt->loss_ranks, reports, &StepReport::loss));
+  const std::vector<RankIndex>& validators = job.attempt->validation_loss_ranks;
+  if (const RankIndex rank = without_part(validators, reports); rank.is_set()) {
+    fail_job(
+        turn, job,
+        fmt::format(
+            "rank {} on {} reported step {} without its part of the validation loss, of which others told "
+            "theirs",
+            rank.value, job.attempt->ranks[static_cast<size_t>(rank.value)].worker,
+            job.attempt->window.committed() - 1));
+    return false;
+  }
   StepCommitted committed{.job = job.name(),
                           .step = job.attempt->window.committed(),
-                          .loss = loss_of(*job.attempt, reports, &StepReport::loss),
-                          .validation_loss = loss_of(*job.attempt, reports, &StepReport::validation_loss),
+                          .loss = loss_of(job.attempt->loss_ranks, reports, &StepReport::loss),
+                          .validation_loss = loss_of(validators, reports, &StepReport::validation_loss),
                           .tokens = job.definition.tokens_per_step};
   for (const StepReport& report : reports)
     committed.seconds = std::max(committed.seconds, report.wall_seconds);
@@ -261,12 +320,12 @@ void conclude(Turn& turn, Job& job) {
     return;
   }
   if (job.spec->device.emulated()) return succeed(turn, job);  // there are no weights
-  std::vector<ParameterDigest> digests;
-  for (RankState& rank : attempt.ranks) {
-    digests.insert(digests.end(), rank.digests.begin(), rank.digests.end());
-    rank.digests.clear();
-  }
-  const int replicas = static_cast<int>(attempt.loss_ranks.size());  // of the loss stage, as of every other
+  std::vector<std::vector<ParameterDigest>> digests;
+  for (RankState& rank : attempt.ranks) digests.push_back(std::move(rank.digests));
+  // A stage that stands on two ranks of a pipeline does so as the loss stage does.
+  const int in_pipeline = static_cast<int>(attempt.loss_ranks.size()) / job.spec->parallel.pipelines();
+  const ReplicaCounts replicas{.of_dense = in_pipeline * job.spec->parallel.pipelines(),
+                               .of_experts = in_pipeline * job.spec->parallel.data};
   const StatusOr<std::string> digest = combine_digests(job.spec->model, digests, replicas);
   if (!digest.ok()) {
     fail_job(turn, job, message(digest.status()));
@@ -445,6 +504,7 @@ void save_progress(Turn& turn, Job& job) {
   }
   if (turn.now.time - job.stages_saved_at >= kStagesSavedEvery) {
     writes.push_back(PutStages{job.name(), job.stages});
+    save_memory(job, writes);
     job.stages_saved_at = turn.now.time;
   }
   job.steps_saved = end;

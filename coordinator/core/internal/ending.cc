@@ -93,11 +93,18 @@ void begin_ending(Turn& turn, Job& job, const End& end) {
   end_attempt(turn, job, end.reason);
 }
 
+void save_memory(Job& job, std::vector<Write>& writes) {
+  if (job.memory_saved) return;
+  writes.push_back(PutMemory{job.name(), job.memory});
+  job.memory_saved = true;
+}
+
 std::vector<Write> unsaved_progress(Job& job) {
   const auto unsaved = job.losses.begin() + static_cast<std::ptrdiff_t>(job.steps_saved);
   std::vector<Write> writes = {AddLosses{job.name(), job.steps_saved, {unsaved, job.losses.end()}},
                                AddValidation{job.name(), job.take_unsaved_validation()},
                                PutStages{job.name(), job.stages}};
+  save_memory(job, writes);
   job.steps_saved = static_cast<int64_t>(job.losses.size());
   return writes;
 }

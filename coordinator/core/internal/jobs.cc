@@ -128,6 +128,7 @@ Job job_from(const StoredJob& stored) {
   job.validation.assign(stored.validation.begin(), stored.validation.end());
   if (!job.validation.empty()) job.validation_saved = job.validation.back().step;
   job.stages = stored.stages;
+  job.memory = stored.memory;
   for (const auto& [step, ranks] : stored.traces) job.traces.restore(step, ranks);
   job.placed = stored.placed;
   job.executors_left = static_cast<int>(stored.placed.size());

@@ -161,10 +161,11 @@ struct Said {
     }
   }
 
-  // Without a flush the first rank is a whole pipeline of microbatches behind the last.
+  // Without a flush the first rank of a pipeline is all of its microbatches behind the last.
   int64_t steps_ahead(const Job& job) const {
     const int64_t fair = turn.state.options.reports_ahead / job.definition.ranks;
-    const int64_t apart = job.spec->is_asynchronous() ? job.definition.ranks / job.spec->microbatches() : 0;
+    const int64_t apart =
+        job.spec->is_asynchronous() ? job.spec->parallel.pipeline / job.spec->microbatches() : 0;
     return std::max<int64_t>(64, fair) + apart;
   }
 

@@ -52,7 +52,8 @@ struct Attempt {
   std::shared_ptr<const AttemptPlan> plan{};  // until the ranks are assigned
   size_t assigned = 0;                        // ranks that have been told, in order
   std::vector<std::string> hosts{};           // [rank]
-  std::vector<RankIndex> loss_ranks{};
+  std::vector<RankIndex> loss_ranks{};        // ascending: their parts are added in this order
+  std::vector<RankIndex> validation_loss_ranks{};
   StepWindow window;
   WeightsPlace weights{};
   WeightsPlace checkpoints{};
@@ -91,6 +92,8 @@ struct Job {
   std::vector<double> losses{};
   std::deque<ValidationView> validation{};  // at most kValidationsKept
   std::vector<StageView> stages{};
+  std::vector<RankMemoryView> memory{};  // [rank] of the last attempt
+  bool memory_saved = true;              // as it is
   Traces traces{};
   std::deque<double> recent_step_seconds{};  // of the last committed steps
   LogRing log;

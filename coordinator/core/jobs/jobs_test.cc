@@ -524,7 +524,7 @@ TEST(Success, needs_replicas_that_ended_with_the_same_weights) {
     if (they_part) {
       EXPECT_EQ(world.state_of(name), Failed);
       EXPECT_THAT(world.reason_of(name),
-                  HasSubstr("lm_head.weight: its two replicas ended with different bits"));
+                  HasSubstr("lm_head.weight: ranks 0 and 1 ended with different bits"));
     } else {
       EXPECT_EQ(world.state_of(name), Succeeded);
     }

@@ -140,7 +140,9 @@ TEST(Pausing, traces_of_the_file_before_go_when_it_is_resumed_with_more_ranks) {
 
 TEST(Pausing, nothing_of_the_steps_that_another_cut_does_again_stays) {
   World world;
-  const std::string name = world.run(kKept);
+  JobShape validated = kKept;
+  validated.extra += "validation: {source: /held-out.txt, every: 1}\n";
+  const std::string name = world.run(validated);
   StepReport report = world.step_report(name, 1, 0);
   report.validation_loss = 3.5;
   world.say(world.place_of(name, 1).worker, report);

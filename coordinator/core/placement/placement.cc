@@ -23,6 +23,15 @@ std::string obstacle(const Worker& worker, const Device& device) {
                      device.rank.value);
 }
 
+// How many of a host's `free` devices to take behind `placed` ranks: first those that the last group lacks, then whole
+// groups. A group is cut only where the host, which has most, is too small for any.
+int whole_groups(int placed, int free, int group) {
+  const int lacking = (group - placed % group) % group;
+  if (free <= lacking) return free;
+  const int whole = lacking + (free - lacking) / group * group;
+  return whole == 0 ? free : whole;
+}
+
 }  // namespace
 
 Placer::Supply Placer::survey(const std::string& kind) const {
@@ -68,18 +77,41 @@ Placer::Host& Placer::best_of(std::vector<Host>& hosts, int ranks) {
   return *best;
 }
 
-std::vector<Seat> Placer::choose(Supply& supply, int ranks) {
+std::vector<Seat> Placer::choose(Supply& supply, const PlacementRequest& request) {
   std::vector<Seat> seats;
-  while (static_cast<int>(seats.size()) < ranks) {
-    const int missing = ranks - static_cast<int>(seats.size());
+  while (static_cast<int>(seats.size()) < request.ranks) {
+    const int placed = static_cast<int>(seats.size());
+    const int missing = request.ranks - placed;
     std::vector<Seat>& free = best_of(supply.hosts, missing).free;
-    const auto end =
-        free.begin() + static_cast<std::ptrdiff_t>(std::min(free.size(), static_cast<size_t>(missing)));
+    const int taken = whole_groups(placed, std::min(static_cast<int>(free.size()), missing), request.group);
+    const auto end = free.begin() + taken;
     seats.insert(seats.end(), free.begin(), end);
     free.erase(free.begin(), end);
   }
-  supply.free -= ranks;
+  supply.free -= request.ranks;
   return seats;
+}
+
+// Where the groups came to stand; nothing for ranks without groups.
+std::string Placer::groups_text(const std::vector<Seat>& seats, int group) const {
+  if (group == 1) return "";
+  const auto host_of = [&](size_t rank) { return fleet_.workers.at(seats[rank].worker).host; };
+  const auto size = static_cast<size_t>(group);
+  const size_t groups = seats.size() / size;
+  size_t cut = 0;
+  for (size_t first = 0; first < seats.size(); first += size) {
+    bool is_whole = true;
+    for (size_t rank = first + 1; rank < first + size; ++rank) is_whole &= host_of(rank) == host_of(first);
+    cut += !is_whole;
+  }
+  const std::string why = fmt::format(": none had {} devices left", group);
+  if (groups == 1)
+    return fmt::format("; its expert group of {} ranks is on {}", group,
+                       cut == 0 ? "one host" : "several hosts" + why);
+  if (cut == 0)
+    return fmt::format("; each of its {} expert groups of {} ranks is on one host", groups, group);
+  return fmt::format("; {} of its {} expert groups of {} ranks {} on several hosts{}", cut, groups, group,
+                     cut == 1 ? "is" : "are", why);
 }
 
 bool Placer::suffices(const Supply& supply, const PlacementRequest& request) {
@@ -126,7 +158,7 @@ Placement Placer::place(const PlacementRequest& request) {
     placement.reason = waits_reason(supply, request);
     return placement;
   }
-  placement.seats = choose(supply, request.ranks);
+  placement.seats = choose(supply, request);
   std::vector<std::string> names;
   for (size_t r = 0; r < placement.seats.size(); ++r) {
     const Seat& seat = placement.seats[r];
@@ -135,7 +167,7 @@ Placement Placer::place(const PlacementRequest& request) {
       return fmt::format("{} {}:{} runs {} rank {}", seat.worker, request.kind, seat.device, request.job, r);
     });
   }
-  placement.reason = "placed on " + listed(names, names.size());
+  placement.reason = "placed on " + listed(names, names.size()) + groups_text(placement.seats, request.group);
   return placement;
 }
 

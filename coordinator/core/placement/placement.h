@@ -1,7 +1,8 @@
 // Chooses devices for a job's ranks, or says what it waits for.
 //
 // Adjacent ranks exchange most, so they stay on one host as far as they can: the fullest fit on one host
-// first (the host with the fewest free devices that suffice), else as few hosts as possible.
+// first (the host with the fewest free devices that suffice), else as few hosts as possible. Groups of ranks that
+// exchange more than all others stay whole while any host has room for one.
 #pragma once
 
 #include <map>
@@ -16,6 +17,7 @@ struct PlacementRequest {
   std::string job{};  // for the reasons of jobs after it
   std::string kind = "cpu";
   int ranks = 1;
+  int group = 1;          // that many ranks behind one another share out the experts of a block
   bool one_host = false;  // all of them, or none
   std::string one_host_reason = "parallel.p2p is one-sided";
 };
@@ -68,7 +70,8 @@ class Placer {
 
   Supply survey(const std::string& kind) const;
   static Host& best_of(std::vector<Host>& hosts, int ranks);
-  static std::vector<Seat> choose(Supply& supply, int ranks);
+  static std::vector<Seat> choose(Supply& supply, const PlacementRequest& request);
+  std::string groups_text(const std::vector<Seat>& seats, int group) const;
   static bool suffices(const Supply& supply, const PlacementRequest& request);
   static bool fits_fleet(const Supply& supply, const PlacementRequest& request);
   static std::string waits_reason(Supply& supply, const PlacementRequest& request);

@@ -119,6 +119,36 @@ TEST(Placement, jobs_of_one_pass_take_what_those_before_them_left) {
       "runs one rank 2 and 2 more)");
 }
 
+TEST(Placement, expert_groups_stay_whole_while_any_host_has_room_for_one) {
+  // Ranks that share out experts exchange rows in every block; pipeline edges may cross hosts.
+  Hosts hosts;
+  hosts.add("a", 3);
+  hosts.add("b", 5);
+  hosts.add("c", 3);
+  const Placement placement = place(hosts.fleet, {.ranks = 8, .group = 2});
+  EXPECT_EQ(hosts_of(hosts.fleet, placement), "b:0 b:1 b:2 b:3 a:0 a:1 c:0 c:1");
+  EXPECT_EQ(placement.reason, "placed on b, a, c; each of its 4 expert groups of 2 ranks is on one host");
+  EXPECT_EQ(place(hosts.fleet, {.ranks = 3, .group = 3}).reason,
+            "placed on a; its expert group of 3 ranks is on one host");
+}
+
+TEST(Placement, expert_groups_are_cut_only_where_no_host_has_room_and_it_is_said) {
+  Hosts hosts;
+  hosts.add("a", 3);
+  hosts.add("b", 5);
+  hosts.add("c", 3);
+  const Placement placement = place(hosts.fleet, {.ranks = 10, .group = 2});
+  EXPECT_EQ(hosts_of(hosts.fleet, placement), "b:0 b:1 b:2 b:3 a:0 a:1 c:0 c:1 a:2 b:4");
+  EXPECT_EQ(
+      placement.reason,
+      "placed on b, a, c and 2 more; 1 of its 5 expert groups of 2 ranks is on several hosts: none had 2 devices "
+      "left");
+  EXPECT_EQ(hosts_of(hosts.fleet, place(hosts.fleet, {.ranks = 8, .group = 4})),
+            "b:0 b:1 b:2 b:3 a:0 a:1 a:2 b:4");
+  EXPECT_EQ(place(hosts.fleet, {.ranks = 6, .group = 6}).reason,
+            "placed on b, a; its expert group of 6 ranks is on several hosts: none had 6 devices left");
+}
+
 TEST(Placement, one_name_is_never_cut_to_a_number) {
   Hosts hosts;
   for (const char* worker : {"a", "b", "c", "d", "e"}) hosts.add("host", 1, worker);

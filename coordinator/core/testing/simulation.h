@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "coordinator/core/testing/world.h"
+#include "plan/spec/rank_groups.h"
 
 namespace penstock::coordinator::testing {
 
@@ -62,6 +63,7 @@ class Simulation {
   }
 
   int jobs_succeeded() const { return succeeded_; }
+  int jobs_of_several_pipelines_succeeded() const { return succeeded_side_by_side_; }
   int crashes() const { return crashes_; }
   int assignments() const { return assignments_; }
   int64_t refusals() const { return refusals_; }
@@ -137,16 +139,28 @@ class Simulation {
     beat_all();
   }
 
-  static const std::shared_ptr<const plan::JobSpec>& spec_of(int pipeline, int steps, int kind) {
+  // How a job is cut: pipeline, expert, data. There are six devices.
+  struct Cut {
+    int pipeline, expert, data;
+    auto operator<=>(const Cut&) const = default;
+  };
+  static constexpr std::array<Cut, 7> kCuts = {
+      {{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {2, 2, 1}, {3, 1, 2}, {1, 2, 2}}};
+  const Cut& any_cut() { return kCuts[static_cast<size_t>(below(one_in(2) ? 3 : kCuts.size()))]; }
+
+  static const std::shared_ptr<const plan::JobSpec>& spec_of(const Cut& cut, int steps, int kind) {
     static const std::array<std::string, 4> kExtra = {
         "", "restart: {max: 2, no_progress_limit: 2}\n",
         "checkpoint: {every: 1}\nrestart: {max: 4, no_progress_limit: 2}\n",
         "checkpoint: {every: 2, directory: /elsewhere}\n"};
-    static std::map<std::tuple<int, int, int>, std::shared_ptr<const plan::JobSpec>> cache;
-    auto& spec = cache[{pipeline, steps, kind}];
+    static std::map<std::tuple<Cut, int, int>, std::shared_ptr<const plan::JobSpec>> cache;
+    auto& spec = cache[{cut, steps, kind}];
     if (!spec) {
-      spec = job_spec({.name = pipeline == 1 ? "solo" : "crew",
-                       .pipeline = pipeline,
+      spec = job_spec({.name = cut == kCuts[0] ? "solo" : "crew",
+                       .pipeline = cut.pipeline,
+                       .expert = cut.expert,
+                       .data = cut.data,
+                       .has_experts = true,
                        .steps = steps,
                        .extra = kExtra[static_cast<size_t>(kind)]});
     }
@@ -162,7 +176,7 @@ class Simulation {
   void submit() {
     const ReplyId reply = ask();
     const std::string request = one_in(3) ? fmt::format("request-{}", below(5)) : "";
-    tell(Submit{reply, "ann", request, spec_of(1 + below(3), 1 + below(4), below(4))});
+    tell(Submit{reply, "ann", request, spec_of(any_cut(), 1 + below(4), below(4))});
   }
   void cancel() {
     if (state_.jobs.empty()) return;
@@ -176,15 +190,16 @@ class Simulation {
     if (one_in(2)) return tell(Pause{ask(), name, "bob"});
     resume(name);
   }
-  // As it was cut, or with another number of ranks.
+  // As it was cut, or otherwise.
   void resume(const std::string& name) {
     const Job& job = state_.jobs.at(name);
     std::shared_ptr<const plan::JobSpec> other;
     const auto steps = static_cast<int>(job.definition.steps);
     const bool is_cut = job.spec && one_in(2);
     for (int kind = 0; is_cut && kind < 4 && !other; ++kind) {
-      if (spec_of(job.spec->ranks(), steps, kind)->yaml == job.spec->yaml)
-        other = spec_of(1 + below(3), steps, kind);
+      const plan::ParallelSpec& now = job.spec->parallel;
+      if (spec_of({now.pipeline, now.expert, now.data}, steps, kind)->yaml == job.spec->yaml)
+        other = spec_of(any_cut(), steps, kind);
     }
     const int before = job.definition.ranks;
     tell(Resume{ask(), name, "bob", other});
@@ -399,7 +414,7 @@ class Simulation {
     if (executor.step < spec.train.steps) {
       if (executor.step - *slowest >= 2) return;
       if (one_in(2)) daemon.unsent.push_back(trace_of(executor));
-      daemon.unsent.push_back(report_of(executor, executor.step++));
+      daemon.unsent.push_back(report_of(executor, spec, executor.step++));
       const int64_t every = spec.checkpoint.every;
       if (every == 0 || executor.step % every != 0) return;
       const CheckpointWritten written{key, rank, executor.step, one_in(10) ? "the disk is full" : ""};
@@ -438,15 +453,17 @@ class Simulation {
   }
 
   static double loss_at(int64_t step) { return 5.0 / static_cast<double>(step + 1); }
-  static StepReport report_of(const Executor& executor, int64_t step) {
+  static StepReport report_of(const Executor& executor, const plan::JobSpec& spec, int64_t step) {
     const Assignment& assignment = executor.assignment;
     StepReport report;
     report.attempt = assignment.attempt;
     report.rank = assignment.rank;
     report.step = step;
     report.wall_seconds = 0.1;
-    if (assignment.rank.value + 1 == static_cast<int>(assignment.rank_hosts.size()))
-      report.loss = loss_at(step);
+    const plan::RankPlace place = plan::place_of_rank(spec.parallel, assignment.rank);
+    EXPECT_EQ(assignment.program.rank, place.pipeline_rank);
+    if (place.pipeline_rank.value + 1 == spec.parallel.pipeline)
+      report.loss = loss_at(step) / spec.parallel.pipelines();  // exact: a power of two
     return report;
   }
   // Its clock tells its attempt.
@@ -460,21 +477,20 @@ class Simulation {
   }
   static RankFinished result_of(const Executor& executor, const plan::JobSpec& spec) {
     const Assignment& assignment = executor.assignment;
-    RankFinished result{assignment.attempt, assignment.rank, {}};
-    const auto parameters = plan::model_parameters(spec.model).size();
-    const auto ranks = assignment.rank_hosts.size();
-    for (auto i = static_cast<size_t>(assignment.rank.value); i < parameters; i += ranks) {
-      result.digests.push_back({static_cast<int32_t>(i), {static_cast<uint8_t>(i)}});
-    }
-    return result;
+    return {assignment.attempt, assignment.rank, digests_of(spec, assignment.rank)};
   }
 
   void use_broker(Daemon& daemon) {
     if (daemon.executors.empty()) return;
     const Assignment& assignment = daemon.executors.begin()->second.assignment;
-    CommunicatorKey key{assignment.attempt, "pipeline", assignment.rank, fmt::format("item-{}", below(2))};
+    const plan::ParallelSpec& parallel = spec_by_yaml_.at(assignment.spec_yaml)->parallel;
+    const plan::RankPlace place = plan::place_of_rank(parallel, assignment.rank);
+    const plan::RankGroup group = one_in(2) ? plan::pipeline_group(parallel, place.pipeline)
+                                            : plan::data_group(parallel, place.pipeline_rank);
+    CommunicatorKey key{assignment.attempt, group.name, group.member(assignment.rank),
+                        fmt::format("item-{}", below(2))};
     if (one_in(2)) return tell(Publish{ask(), key, "value"});
-    key.rank = RankIndex(below(static_cast<int>(assignment.rank_hosts.size())));
+    key.rank = RankIndex(below(static_cast<int>(group.ranks.size())));
     const ReplyId reply = ask();
     tell(LookUp{reply, key, now_.time + 1s});
     if (one_in(4)) tell(LookUpAbandoned{reply});
@@ -681,6 +697,7 @@ class Simulation {
         << "the end of " << view.name << " was shown before it was durable";
     if (view.state != JobState::Succeeded) return;
     ++succeeded_;
+    succeeded_side_by_side_ += plan::parse_job_spec(stored->definition.spec_yaml)->parallel.pipelines() > 1;
     std::vector<double> expected;
     for (int64_t step = 0; step < view.steps; ++step) expected.push_back(loss_at(step));
     EXPECT_EQ(state_.jobs.at(view.name).losses, expected) << view.name;
@@ -833,6 +850,7 @@ class Simulation {
   SessionId last_session_ = 0;
   ReplyId last_reply_ = 0;
   int succeeded_ = 0;
+  int succeeded_side_by_side_ = 0;
   int crashes_ = 0;
   int assignments_ = 0;
   int restarts_from_checkpoints_ = 0;

@@ -13,31 +13,55 @@
 #include "coordinator/core/assignment/assignment.h"
 #include "coordinator/core/core.h"
 #include "plan/spec/parameters.h"
+#include "plan/spec/rank_place.h"
 
 namespace penstock::coordinator::testing {
+
+// The model's parameters as a pack of cards, shared out among the ranks of each pipeline: those of `rank`, which has only
+// its own experts.
+inline std::vector<ParameterDigest> digests_of(const plan::JobSpec& spec, RankIndex rank) {
+  const plan::RankPlace place = plan::place_of_rank(spec.parallel, rank);
+  const plan::ExpertRange experts = plan::experts_at(spec, place);
+  std::vector<ParameterDigest> digests;
+  for (const plan::ParameterSpec& parameter : plan::model_parameters(spec.model)) {
+    if (parameter.index % spec.parallel.pipeline != place.pipeline_rank.value) continue;
+    if (parameter.is_dense() || experts.holds(parameter.expert))
+      digests.push_back({parameter.index, {static_cast<uint8_t>(parameter.index)}});
+  }
+  return digests;
+}
 
 struct JobShape {
   std::string name = "tiny";
   int pipeline = 2;
+  int expert = 1;
+  int data = 1;
+  bool has_experts = false;  // 4 in one block; always where expert is above 1
   int steps = 3;
   std::string schedule = "1f1b";
   int seed = 1;
   std::string train = "";  // keys added to its section: ", optimizer: {lr: 1}"
   std::string device = "{kind: cpu}";
   std::string extra{};  // lines added to the job file
+
+  int ranks() const { return pipeline * expert * data; }
 };
 
 inline std::string job_yaml(const JobShape& shape) {
   return fmt::format(
       "name: {}\n"
       "model: {{vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, "
-      "num_key_value_heads: 1, intermediate_size: 16, max_position_embeddings: 8}}\n"
+      "num_key_value_heads: 1, intermediate_size: 16, max_position_embeddings: 8{}}}\n"
       "data: {{source: /data/text.txt, sequence_length: 8}}\n"
       "train: {{steps: {}, global_batch_size: 4, microbatch_size: 1, dtype: float32, seed: {}{}}}\n"
-      "parallel: {{pipeline: {}, schedule: {}}}\n"
+      "parallel: {{pipeline: {}, expert: {}, data: {}, schedule: {}}}\n"
       "device: {}\n{}",
-      shape.name, shape.steps, shape.seed, shape.train, shape.pipeline, shape.schedule, shape.device,
-      shape.extra);
+      shape.name,
+      shape.has_experts || shape.expert > 1
+          ? ", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 8, layers: [1]}"
+          : "",
+      shape.steps, shape.seed, shape.train, shape.pipeline, shape.expert, shape.data, shape.schedule,
+      shape.device, shape.extra);
 }
 
 inline std::shared_ptr<const plan::JobSpec> job_spec(const JobShape& shape) {
@@ -138,8 +162,12 @@ class World {
     report.wall_seconds = 0.5;
     report.wait_seconds = 0.125;
     report.memory = {{"parameters", 100}, {"gradients", 50}};
-    if (rank == job(name).definition.ranks - 1) report.loss = 4.0 - 0.25 * static_cast<double>(step);
-    report.stages = {{StageIndex(rank), 0.010, 0.020, 0, 0, 2, 2}};
+    // Its part of the step's loss, of those of all pipelines.
+    const plan::ParallelSpec& parallel = job(name).spec->parallel;
+    const plan::RankPlace place = plan::place_of_rank(parallel, RankIndex(rank));
+    if (place.pipeline_rank.value == parallel.pipeline - 1)
+      report.loss = (4.0 - 0.25 * static_cast<double>(step)) / parallel.pipelines();
+    report.stages = {{StageIndex(place.pipeline_rank.value), 0.010, 0.020, 0, 0, 2, 2}};
     return report;
   }
   std::vector<Command> report(const std::string& name, int rank, int64_t step) {
@@ -154,14 +182,8 @@ class World {
     return say(place_of(name, rank).worker, trace);
   }
   std::vector<Command> finish(const std::string& name, int rank) {
-    RankFinished finished{key(name, rank), RankIndex(rank), {}};
-    // The tests' ranks share the parameters out as a pack of cards.
-    const int ranks = job(name).definition.ranks;
-    const auto parameters = plan::model_parameters(job(name).spec->model);
-    for (size_t i = static_cast<size_t>(rank); i < parameters.size(); i += static_cast<size_t>(ranks)) {
-      finished.digests.push_back({static_cast<int32_t>(i), {static_cast<uint8_t>(i)}});
-    }
-    return say(place_of(name, rank).worker, std::move(finished));
+    return say(place_of(name, rank).worker,
+               RankFinished{key(name, rank), RankIndex(rank), digests_of(*job(name).spec, RankIndex(rank))});
   }
   std::vector<Command> stopped(const std::string& name, int rank) {
     return say(place_of(name, rank).worker, ExecutorStopped{key(name, rank), RankIndex(rank)});
@@ -179,7 +201,7 @@ class World {
   }
   // A running job on fresh workers worker-0, worker-1, ...
   std::string run(JobShape shape = {}) {
-    for (int w = 0; w < shape.pipeline; ++w) open(registration(fmt::format("worker-{}", w)));
+    for (int w = 0; w < shape.ranks(); ++w) open(registration(fmt::format("worker-{}", w)));
     const std::string name = submit(shape);
     all_ready(name);
     EXPECT_EQ(state_of(name), JobState::Running);

@@ -1,5 +1,6 @@
 #include "coordinator/store/internal/rows.h"
 
+#include <charconv>
 #include <map>
 #include <utility>
 
@@ -28,8 +29,10 @@ CREATE TABLE validation(
 CREATE TABLE stages(
   job TEXT NOT NULL, stage INTEGER NOT NULL, rank INTEGER NOT NULL, worker TEXT NOT NULL, layers TEXT NOT NULL,
   forward_ms REAL, backward_ms REAL, wait_ms REAL, memory_peak_bytes INTEGER, memory_predicted_bytes INTEGER,
-  activation_slots INTEGER, activation_slots_peak INTEGER, busy_fraction REAL,
-  PRIMARY KEY(job, stage, rank)) WITHOUT ROWID;
+  activation_slots INTEGER, activation_slots_peak INTEGER, busy_fraction REAL, payload_slots INTEGER,
+  payload_slots_peak INTEGER, PRIMARY KEY(job, stage, rank)) WITHOUT ROWID;
+CREATE TABLE memory(
+  job TEXT NOT NULL, rank INTEGER NOT NULL, kinds TEXT NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
 CREATE TABLE traces(
   job TEXT NOT NULL, step INTEGER NOT NULL, rank INTEGER NOT NULL, trace BLOB NOT NULL, PRIMARY KEY(job, step, rank));
 CREATE TABLE placements(
@@ -74,6 +77,40 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// "parameters 4096 4096 gradients 4096 -": of each kind what is predicted and what was measured.
+std::string kinds_text(const RankMemoryView& rank) {
+  std::vector<std::string> words;
+  const auto count = [](const std::optional<int64_t>& bytes) {
+    return bytes ? fmt::format("{}", *bytes) : "-";
+  };
+  for (const MemoryUseView& use : rank) {
+    for (std::string word : {use.kind, count(use.predicted_bytes), count(use.peak_bytes)})
+      words.push_back(std::move(word));
+  }
+  return joined(words);
+}
+
+StatusOr<std::optional<int64_t>> read_bytes(const std::string& word) {
+  if (word == "-") return std::optional<int64_t>();
+  int64_t bytes = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), bytes);
+  if (error == std::errc() && end == word.data() + word.size()) return std::optional(bytes);
+  return data_loss("memory: expected bytes, or - where they are not known, found \"{}\"", word);
+}
+
+StatusOr<RankMemoryView> read_kinds(const std::string& text) {
+  RankMemoryView rank;
+  const std::vector<std::string> words = text.empty() ? std::vector<std::string>() : split_on(text, ' ');
+  if (words.size() % 3 != 0) return data_loss("memory: expected three words a kind, found \"{}\"", text);
+  for (size_t i = 0; i < words.size(); i += 3) {
+    MemoryUseView use{.kind = words[i]};
+    PENSTOCK_ASSIGN_OR_RETURN(use.predicted_bytes, read_bytes(words[i + 1]));
+    PENSTOCK_ASSIGN_OR_RETURN(use.peak_bytes, read_bytes(words[i + 2]));
+    rank.push_back(std::move(use));
+  }
+  return rank;
+}
+
 struct Writer {
   Database& database;
 
@@ -86,7 +123,7 @@ struct Writer {
     return statement.bind(job).run();
   }
   Status erase_all_of(const std::string& job) {
-    for (const char* table : {"events", "losses", "validation", "stages", "traces", "placements"})
+    for (const char* table : {"events", "losses", "validation", "stages", "memory", "traces", "placements"})
       PENSTOCK_RETURN_IF_ERROR(erase(table, job));
     Statement statement = database.prepare("DELETE FROM jobs WHERE name=?");
     return statement.bind(job).run();
@@ -198,8 +235,8 @@ struct Writer {
   Status add_stage(const std::string& job, const StageView& stage) {
     Statement add = database.prepare(
         "INSERT INTO stages(job, stage, rank, worker, layers, forward_ms, backward_ms, wait_ms, "
-        "memory_peak_bytes, memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction) "
-        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        "memory_peak_bytes, memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction, "
+        "payload_slots, payload_slots_peak) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     return add.bind(job)
         .bind(int64_t{stage.stage.value})
         .bind(int64_t{stage.rank.value})
@@ -213,7 +250,21 @@ struct Writer {
         .bind(widened(stage.activation_slots))
         .bind(widened(stage.activation_slots_peak))
         .bind(stage.busy_fraction)
+        .bind(widened(stage.payload_slots))
+        .bind(widened(stage.payload_slots_peak))
         .run();
+  }
+
+  Status operator()(const PutMemory& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    PENSTOCK_RETURN_IF_ERROR(erase("memory", write.job));
+    for (size_t rank = 0; rank < write.ranks.size(); ++rank) {
+      Statement add = database.prepare("INSERT INTO memory(job, rank, kinds) VALUES(?, ?, ?)");
+      PENSTOCK_RETURN_IF_ERROR(
+          add.bind(write.job).bind(static_cast<int64_t>(rank)).bind(kinds_text(write.ranks[rank])).run());
+    }
+    return ok_status();
   }
 
   static std::optional<int64_t> widened(const std::optional<int32_t>& value) {
@@ -316,6 +367,8 @@ StageView read_stage(Statement& row) {
   stage.activation_slots = row.optional_integer();
   stage.activation_slots_peak = row.optional_integer();
   stage.busy_fraction = row.optional_real();
+  stage.payload_slots = row.optional_integer();
+  stage.payload_slots_peak = row.optional_integer();
   return stage;
 }
 
@@ -371,6 +424,17 @@ Status read_trace(StoredJob& job, Statement& row) {
   return ok_status();
 }
 
+Status read_memory(StoredJob& job, Statement& row) {
+  const int64_t rank = row.integer();
+  if (rank != static_cast<int64_t>(job.memory.size())) {
+    return data_loss("memory of job {}: expected rank {}, found {}", job.definition.name, job.memory.size(),
+                     rank);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(RankMemoryView kinds, read_kinds(row.text()));
+  job.memory.push_back(std::move(kinds));
+  return ok_status();
+}
+
 Status read_placement(StoredJob& job, Statement& row) {
   RankPlacement rank;
   rank.rank = RankIndex(row.integer());
@@ -421,12 +485,14 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
   PENSTOCK_RETURN_IF_ERROR(read_parts(
       database,
       "SELECT job, stage, rank, worker, layers, forward_ms, backward_ms, wait_ms, memory_peak_bytes, "
-      "memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction FROM stages ORDER BY "
-      "job, stage, rank",
+      "memory_predicted_bytes, activation_slots, activation_slots_peak, busy_fraction, payload_slots, "
+      "payload_slots_peak FROM stages ORDER BY job, stage, rank",
       jobs, [](StoredJob& job, Statement& row) {
         job.stages.push_back(read_stage(row));
         return ok_status();
       }));
+  PENSTOCK_RETURN_IF_ERROR(
+      read_parts(database, "SELECT job, rank, kinds FROM memory ORDER BY job, rank", jobs, read_memory));
   PENSTOCK_RETURN_IF_ERROR(read_parts(database,
                                       "SELECT job, rank, attempt, placed_order, worker, incarnation, device "
                                       "FROM placements ORDER BY job, rank",

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "plan/spec/internal/sections.h"
+#include "plan/spec/limits.h"
 
 namespace penstock::plan {
 namespace {
@@ -81,7 +82,7 @@ void read_moe(Section section, ModelSpec& model, Problems& problems, Need need) 
 void read_architecture(Section& section, ModelSpec& model, Need need) {
   section.integer("vocab_size", model.vocab_size, {1, 1 << 22}, need);
   section.integer("hidden_size", model.hidden_size, {1, 1 << 17}, need);
-  section.integer("num_hidden_layers", model.num_hidden_layers, {1, 4096}, need);
+  section.integer("num_hidden_layers", model.num_hidden_layers, {1, kMostBlocks}, need);
   section.integer("num_attention_heads", model.num_attention_heads, {1, 4096}, need);
   section.integer("intermediate_size", model.intermediate_size, {1, 1 << 19}, need);
   section.integer("max_position_embeddings", model.max_position_embeddings, {1, 1 << 20}, need);
