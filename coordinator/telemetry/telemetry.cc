@@ -1,5 +1,6 @@
 #include "coordinator/telemetry/telemetry.h"
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -63,6 +64,43 @@ struct Telemetry::JobSeries {
   }
 };
 
+// A stage in one step, of all ranks that have it: the greatest of each value.
+struct Telemetry::StageOfStep {
+  StageTimes times{};
+  double wait_seconds = 0;
+  int64_t payload_slots = 0;
+  int64_t payload_held = 0;
+  int64_t payload_peak = 0;
+  double payload_oldest_lease_seconds = 0;
+
+  void add(const StepReport& rank, const StageTimes& of_rank) {
+    raise(times.forward_seconds, of_rank.forward_seconds);
+    raise(times.backward_seconds, of_rank.backward_seconds);
+    raise(times.input_gradient_seconds, of_rank.input_gradient_seconds);
+    raise(times.weight_gradient_seconds, of_rank.weight_gradient_seconds);
+    raise(times.activation_slots, of_rank.activation_slots);
+    raise(times.activation_slots_peak, of_rank.activation_slots_peak);
+    raise(wait_seconds, rank.wait_seconds);
+    int64_t slots = 0, held = 0, peak = 0;
+    for (const PayloadSlots& payload : rank.payloads) {
+      if (payload.stage != of_rank.stage) continue;
+      slots += payload.slots;
+      held += payload.held;
+      peak += payload.held_peak;
+      raise(payload_oldest_lease_seconds, payload.oldest_lease_seconds);
+    }
+    raise(payload_slots, slots);
+    raise(payload_held, held);
+    raise(payload_peak, peak);
+  }
+
+ private:
+  template <typename T>
+  static void raise(T& most, T value) {
+    most = std::max(most, value);
+  }
+};
+
 Telemetry::Telemetry(std::shared_ptr<Registry> registry)
     : registry_(std::move(registry)),
       jobs_(gauges(*registry_, "penstock_jobs", "Jobs by state")),
@@ -79,11 +117,17 @@ Telemetry::Telemetry(std::shared_ptr<Registry> registry)
                            "Share of the last step's wall time that the rank waited")),
       stage_seconds_(
           gauges(*registry_, "penstock_stage_seconds",
-                 "Median of the last step's actions by stage and action; wait is the rank's, over the step")),
+                 "Median of the last step's actions by stage and action, of its slowest rank; wait is a rank's, over the "
+                 "step")),
       memory_peak_(
           gauges(*registry_, "penstock_rank_memory_peak_bytes", "Highest accounted memory by rank and kind")),
+      activation_slots_(gauges(*registry_, "penstock_activation_slots",
+                               "Activation slots by stage, of its rank with most: all, and most held at once")),
       payload_slots_(gauges(*registry_, "penstock_payload_slots",
-                            "Activation slots by stage: their capacity and the most held at once")),
+                            "Slots for rows of experts by stage, all layers and kinds of its rank with most together: "
+                            "all, held at the end of the last step, and most held at once in each")),
+      payload_oldest_lease_(gauges(*registry_, "penstock_payload_oldest_lease_seconds",
+                                   "The longest that a slot for rows of experts was held in the last step, by stage")),
       lease_expirations_(counters(*registry_, "penstock_worker_lease_expirations_total",
                                   "Workers lost because they were silent for all their leases")
                              .Add({})) {
@@ -145,7 +189,12 @@ void Telemetry::operator()(const StepCommitted& step) {
     if (!gauge) gauge = series.keep(validation_loss_, validation_loss_.Add({{"training_job", step.job}}));
     gauge->Set(*step.validation_loss);
   }
-  for (const StepReport& report : step.reports) record_rank(series, step.job, report);
+  std::map<StageIndex, StageOfStep> stages;
+  for (const StepReport& report : step.reports) {
+    record_rank(series, step.job, report);
+    for (const StageTimes& times : report.stages) stages[times.stage].add(report, times);
+  }
+  for (const auto& [index, stage] : stages) record_stage(series, step.job, index, stage);
 }
 
 void Telemetry::record_rank(JobSeries& series, const std::string& job, const StepReport& report) {
@@ -157,15 +206,18 @@ void Telemetry::record_rank(JobSeries& series, const std::string& job, const Ste
     series.gauge(memory_peak_, job, {{"kind", kind.kind}, {"rank", rank}})
         .Set(static_cast<double>(kind.bytes_peak));
   }
-  for (const StageTimes& times : report.stages) record_stage(series, job, times, report.wait_seconds);
 }
 
-void Telemetry::record_stage(JobSeries& series, const std::string& job, const StageTimes& times,
-                             double wait_seconds) {
-  const std::string stage = std::to_string(times.stage.value);
+void Telemetry::record_stage(JobSeries& series, const std::string& job, StageIndex index,
+                             const StageOfStep& stage) {
+  const std::string name = std::to_string(index.value);
   const auto set_seconds = [&](const char* action, double seconds) {
-    series.gauge(stage_seconds_, job, {{"action", action}, {"stage", stage}}).Set(seconds);
+    series.gauge(stage_seconds_, job, {{"action", action}, {"stage", name}}).Set(seconds);
   };
+  const auto set_slots = [&](Gauges& family, const char* state, int64_t slots) {
+    series.gauge(family, job, {{"stage", name}, {"state", state}}).Set(static_cast<double>(slots));
+  };
+  const StageTimes& times = stage.times;
   const bool is_split = times.input_gradient_seconds + times.weight_gradient_seconds > 0;
   set_seconds("F", times.forward_seconds);
   if (is_split) {
@@ -174,9 +226,14 @@ void Telemetry::record_stage(JobSeries& series, const std::string& job, const St
   } else {
     set_seconds("B", times.backward_seconds);
   }
-  set_seconds("wait", wait_seconds);
-  series.gauge(payload_slots_, job, {{"stage", stage}, {"state", "capacity"}}).Set(times.activation_slots);
-  series.gauge(payload_slots_, job, {{"stage", stage}, {"state", "peak"}}).Set(times.activation_slots_peak);
+  set_seconds("wait", stage.wait_seconds);
+  set_slots(activation_slots_, "total", times.activation_slots);
+  set_slots(activation_slots_, "peak", times.activation_slots_peak);
+  if (stage.payload_slots == 0) return;  // it has no experts
+  set_slots(payload_slots_, "total", stage.payload_slots);
+  set_slots(payload_slots_, "held", stage.payload_held);
+  set_slots(payload_slots_, "peak", stage.payload_peak);
+  series.gauge(payload_oldest_lease_, job, {{"stage", name}}).Set(stage.payload_oldest_lease_seconds);
 }
 
 void Telemetry::operator()(const LeaseExpired&) {

@@ -30,6 +30,7 @@ class Telemetry {
 
  private:
   struct JobSeries;
+  struct StageOfStep;
 
   void operator()(const StepCommitted& step);
   void operator()(const LeaseExpired& expired);
@@ -37,7 +38,7 @@ class Telemetry {
   void operator()(const JobRetired& retired);
   JobSeries& series_of(const std::string& job);
   void record_rank(JobSeries& series, const std::string& job, const StepReport& report);
-  void record_stage(JobSeries& series, const std::string& job, const StageTimes& times, double wait_seconds);
+  void record_stage(JobSeries& series, const std::string& job, StageIndex index, const StageOfStep& stage);
 
   using Gauges = prometheus::Family<prometheus::Gauge>;
 
@@ -53,7 +54,9 @@ class Telemetry {
   Gauges& bubble_ratio_;
   Gauges& stage_seconds_;
   Gauges& memory_peak_;
+  Gauges& activation_slots_;
   Gauges& payload_slots_;
+  Gauges& payload_oldest_lease_;
   prometheus::Counter& lease_expirations_;
   std::array<prometheus::Counter*, kRefusals> refused_{};
   std::array<prometheus::Gauge*, kJobStates> jobs_by_state_{};

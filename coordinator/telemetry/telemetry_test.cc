@@ -42,8 +42,38 @@ TEST_F(TelemetryTest, committed_step_fills_the_families_of_its_job) {
   EXPECT_THAT(
       text,
       HasSubstr("penstock_rank_memory_peak_bytes{kind=\"parameters\",rank=\"1\",training_job=\"a\"} 4096"));
-  EXPECT_THAT(text, HasSubstr("penstock_payload_slots{stage=\"1\",state=\"capacity\",training_job=\"a\"} 4"));
-  EXPECT_THAT(text, HasSubstr("penstock_payload_slots{stage=\"1\",state=\"peak\",training_job=\"a\"} 3"));
+  EXPECT_THAT(text, HasSubstr("penstock_activation_slots{stage=\"1\",state=\"total\",training_job=\"a\"} 4"));
+  EXPECT_THAT(text, HasSubstr("penstock_activation_slots{stage=\"1\",state=\"peak\",training_job=\"a\"} 3"));
+  EXPECT_THAT(text, Not(HasSubstr("penstock_payload_slots{")));  // no experts
+}
+
+TEST_F(TelemetryTest, stage_on_several_ranks_shows_the_one_with_most_and_payloads_of_all_its_layers) {
+  // Layers 2 and 3 with two kinds each; a sum over ranks would grow with their number and tell of no limit.
+  const auto payloads = [](int peak, double oldest) {
+    return std::vector<PayloadSlots>{{StageIndex(1), LayerIndex(2), "inputs", 3, 1, peak, oldest},
+                                     {StageIndex(1), LayerIndex(2), "output_gradients", 1, 0, 1, 0.125},
+                                     {StageIndex(1), LayerIndex(3), "inputs", 3, 0, peak, 0.25},
+                                     {StageIndex(3), LayerIndex(6), "inputs", 2, 0, 2, 8}};
+  };
+  StepCommitted committed = step("a", 1);
+  committed.reports.push_back(committed.reports[0]);
+  committed.reports[0].payloads = payloads(3, 0.5);
+  committed.reports[1].payloads = payloads(2, 0.75);
+  committed.reports[1].rank = RankIndex(0);
+  committed.reports[1].stages[0].forward_seconds = 0.125;
+  committed.reports[1].wait_seconds = 1.5;
+  telemetry.record(committed);
+  const std::string text = page();
+  const auto expect = [&](const std::string& series) { EXPECT_THAT(text, HasSubstr(series)); };
+  expect("penstock_stage_seconds{action=\"F\",stage=\"1\",training_job=\"a\"} 0.25");
+  expect("penstock_stage_seconds{action=\"wait\",stage=\"1\",training_job=\"a\"} 1.5");
+  expect("penstock_payload_slots{stage=\"1\",state=\"total\",training_job=\"a\"} 7");
+  expect("penstock_payload_slots{stage=\"1\",state=\"held\",training_job=\"a\"} 1");
+  expect("penstock_payload_slots{stage=\"1\",state=\"peak\",training_job=\"a\"} 7");
+  expect("penstock_payload_slots{stage=\"3\",state=\"peak\",training_job=\"a\"} 2");
+  expect("penstock_payload_oldest_lease_seconds{stage=\"1\",training_job=\"a\"} 0.75");
+  telemetry.record(JobRetired{"a"});
+  EXPECT_THAT(page(), Not(HasSubstr("penstock_payload_slots{")));
 }
 
 TEST_F(TelemetryTest, split_backward_is_shown_by_its_parts_only) {

@@ -143,14 +143,6 @@ TEST(DeviceSection, what_an_emulated_device_leaves_out_is_said) {
                                       HasSubstr("validation: without effect on emulated")));
 }
 
-TEST(DeviceSection, emulated_devices_side_by_side_in_a_stage_are_refused_by_name) {
-  std::string text = job(emulated("stages: {forward: 1, backward: 1}"));
-  text.insert(text.find("pipeline: "), "data: 2, ");
-  EXPECT_THAT(
-      message(parse_job_spec(text).status()),
-      HasSubstr("device.kind: not built yet; expected parallel.expert and parallel.data of 1 with emulated"));
-}
-
 TEST(CostSource, the_costs_of_a_file_travel_in_the_text) {
   CostNumbers numbers{.stages = {{"5", "4.5", "3", ""}, {"6", "", "", "11"}},
                       .overlapped_pair = "",

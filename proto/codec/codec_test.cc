@@ -81,6 +81,7 @@ StepReport step_report() {
   report.gradient_norm = 1.5;
   report.stages = {{StageIndex(1), 0.01, 0.02, 0, 0, 4, 3}};
   report.memory = {{"activations", 1 << 20}};
+  report.payloads = {{StageIndex(1), LayerIndex(9), "output_gradients", 4, 1, 3, 0.125}};
   return report;
 }
 
@@ -141,6 +142,15 @@ TEST(Wire, a_step_report_survives_the_wire_bit_for_bit) {
   EXPECT_EQ(*decoded->loss, 5.5451774444795623);
   EXPECT_EQ(decoded->stages[0].activation_slots_peak, 3);
   EXPECT_EQ(decoded->memory[0].bytes_peak, 1 << 20);
+  ASSERT_THAT(decoded->payloads, SizeIs(1));
+  const PayloadSlots& payload = decoded->payloads[0];
+  EXPECT_EQ(payload.stage, StageIndex(1));
+  EXPECT_EQ(payload.layer, LayerIndex(9));
+  EXPECT_EQ(payload.kind, "output_gradients");
+  EXPECT_EQ(payload.slots, 4);
+  EXPECT_EQ(payload.held, 1);
+  EXPECT_EQ(payload.held_peak, 3);
+  EXPECT_EQ(payload.oldest_lease_seconds, 0.125);
 
   StepReport without_loss = step_report();
   without_loss.loss.reset();
@@ -222,6 +232,12 @@ TEST(Wire, a_trace_with_times_or_works_that_cannot_be_is_refused) {
               HasSubstr("works"));
 }
 
+TEST(Wire, a_communicator_may_be_named_with_blanks) {
+  const CommunicatorKey key{attempt(), "expert-model 1.0", RankIndex(1), "address"};
+  EXPECT_EQ(from_proto(to_proto(key))->communicator, "expert-model 1.0");
+  EXPECT_FALSE(from_proto(to_proto(CommunicatorKey{attempt(), "a\nb", RankIndex(1), "address"})).ok());
+}
+
 TEST(Wire, a_field_out_of_range_is_refused_by_name) {
   EXPECT_EQ(refusal(from_proto(changed<v1::StepReport>(step_report(), [](auto& m) { m.set_rank(-3); }))),
             "StepReport.rank: expected 0 to 65535, found -3");
@@ -240,6 +256,43 @@ TEST(Wire, a_field_out_of_range_is_refused_by_name) {
   EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(
                   step_report(), [](auto& m) { m.mutable_stages(0)->set_stage(7000000); }))),
               HasSubstr("StepReport.stages.stage: expected 0 to 1048575, found 7000000"));
+}
+
+TEST(Wire, payload_slots_that_cannot_be_are_refused) {
+  using Change = std::function<void(v1::PayloadSlots&)>;
+  const auto refused = [](const Change& change) {
+    return refusal(from_proto(
+        changed<v1::StepReport>(step_report(), [&](auto& m) { change(*m.mutable_payloads(0)); })));
+  };
+  // The kind becomes a label of nothing, but bounds what a report may name.
+  EXPECT_EQ(refused([](auto& p) { p.set_kind("anything"); }),
+            "StepReport.payloads.kind: expected inputs or output_gradients, found \"anything\"");
+  EXPECT_EQ(refused([](auto& p) { p.set_held(5); }), "StepReport.payloads.held: expected 0 to 4, found 5");
+  EXPECT_EQ(refused([](auto& p) { p.set_held_peak(5); }), "StepReport.payloads.held_peak: expected 1 to 4, found 5");
+  EXPECT_EQ(refused([](auto& p) { p.set_held_peak(0); }), "StepReport.payloads.held_peak: expected 1 to 4, found 0");
+  EXPECT_EQ(refused([](auto& p) { p.set_slots(-1); }), "StepReport.payloads.slots: expected 0 to 16777216, found -1");
+  EXPECT_EQ(refused([](auto& p) { p.set_layer(4096); }), "StepReport.payloads.layer: expected 0 to 4095, found 4096");
+  EXPECT_THAT(refused([](auto& p) { p.set_oldest_lease_seconds(-1); }), HasSubstr("oldest_lease_seconds: expected finite"));
+  EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(
+                  step_report(), [](auto& m) { while (m.payloads_size() <= 8192) m.add_payloads(); }))),
+              HasSubstr("StepReport.payloads: expected at most 8192 entries, found 8193"));
+}
+
+TEST(Wire, an_assignment_of_one_of_several_pipelines_names_its_place) {
+  // Four ranks: two places of two ranks each.
+  Assignment wide = assignment();
+  wide.rank_hosts = {"host-a", "host-a", "host-b", "host-b"};
+  for (const int rank : {2, 3}) {
+    wide.rank = RankIndex(rank);
+    const auto decoded = from_proto(to_proto(wide));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(decoded->rank, RankIndex(rank));
+  }
+  wide.rank = RankIndex(1);
+  EXPECT_EQ(refusal(from_proto(to_proto(wide))),
+            "Assign.program.rank: expected 0 (the place of the rank assigned), found 1");
+  wide.rank = RankIndex(4);
+  EXPECT_EQ(refusal(from_proto(to_proto(wide))), "Assign.rank: expected 0 to 3, found 4");
 }
 
 TEST(Wire, an_assignment_that_contradicts_itself_is_refused) {

@@ -114,7 +114,7 @@ class CommandLine(unittest.TestCase):
                        f'penstock_job_step{{training_job="{name}"}}', f'penstock_job_loss{{training_job="{name}"}}',
                        "penstock_job_tokens_total", f'penstock_step_seconds_bucket{{training_job="{name}"',
                        "penstock_pipeline_bubble_ratio{", "penstock_stage_seconds{", 'action="F"', 'action="B"',
-                       "penstock_rank_memory_peak_bytes{", 'kind="activations"', "penstock_payload_slots{",
+                       "penstock_rank_memory_peak_bytes{", 'kind="activations"', "penstock_activation_slots{",
                        "penstock_worker_lease_expirations_total", "penstock_rpc_"):
             self.assertIn(sample, page)
         import grpc

@@ -1,5 +1,6 @@
 #include "worker/agent/rank_metrics.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace penstock::worker {
@@ -61,10 +62,19 @@ RankMetrics::RankMetrics(std::shared_ptr<prometheus::Registry> registry)
                   .Name("penstock_rank_memory_peak_bytes")
                   .Help("Most bytes of a kind that the rank has held.")
                   .Register(*registry_)),
-      slots_(BuildGauge()
-                 .Name("penstock_payload_slots")
-                 .Help("Activation slots of a stage: there are, and most held at once.")
-                 .Register(*registry_)),
+      activation_slots_(BuildGauge()
+                            .Name("penstock_activation_slots")
+                            .Help("Activation slots of a stage: all, and most held at once.")
+                            .Register(*registry_)),
+      payload_slots_(BuildGauge()
+                         .Name("penstock_payload_slots")
+                         .Help("Slots for rows of a stage's experts, all layers and kinds together: all, held at the "
+                               "end of the last step, and most held at once in each.")
+                         .Register(*registry_)),
+      payload_oldest_lease_(BuildGauge()
+                                .Name("penstock_payload_oldest_lease_seconds")
+                                .Help("The longest that a slot for rows of a stage's experts was held in the last step.")
+                                .Register(*registry_)),
       session_open_(BuildGauge()
                         .Name("penstock_worker_session_open")
                         .Help("1 while the coordinator is connected.")
@@ -140,12 +150,26 @@ void RankMetrics::record_stage(Series& series, const StepReport& report, const S
     set(series, stage_seconds_, labels, seconds);
     observe(series, action_seconds_, labels, seconds);
   }
-  Labels capacity = base;
-  capacity["state"] = "capacity";
-  set(series, slots_, capacity, stage.activation_slots);
-  Labels peak = base;
-  peak["state"] = "peak";
-  set(series, slots_, peak, stage.activation_slots_peak);
+  const auto set_slots = [&](prometheus::Family<prometheus::Gauge>& family, const char* state, int slots) {
+    Labels labels = base;
+    labels["state"] = state;
+    set(series, family, labels, slots);
+  };
+  set_slots(activation_slots_, "total", stage.activation_slots);
+  set_slots(activation_slots_, "peak", stage.activation_slots_peak);
+  PayloadSlots all;
+  for (const PayloadSlots& each : report.payloads) {
+    if (each.stage != stage.stage) continue;
+    all.slots += each.slots;
+    all.held += each.held;
+    all.held_peak += each.held_peak;
+    all.oldest_lease_seconds = std::max(all.oldest_lease_seconds, each.oldest_lease_seconds);
+  }
+  if (all.slots == 0) return;  // no experts
+  set_slots(payload_slots_, "total", all.slots);
+  set_slots(payload_slots_, "held", all.held);
+  set_slots(payload_slots_, "peak", all.held_peak);
+  set(series, payload_oldest_lease_, base, all.oldest_lease_seconds);
 }
 
 }  // namespace penstock::worker

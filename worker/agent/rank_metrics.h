@@ -53,7 +53,9 @@ class RankMetrics {
   prometheus::Family<prometheus::Gauge>& stage_seconds_;
   prometheus::Family<prometheus::Histogram>& action_seconds_;
   prometheus::Family<prometheus::Gauge>& memory_;
-  prometheus::Family<prometheus::Gauge>& slots_;
+  prometheus::Family<prometheus::Gauge>& activation_slots_;
+  prometheus::Family<prometheus::Gauge>& payload_slots_;
+  prometheus::Family<prometheus::Gauge>& payload_oldest_lease_;
   prometheus::Gauge& session_open_;
   prometheus::Gauge& busy_devices_;
 

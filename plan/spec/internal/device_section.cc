@@ -227,12 +227,6 @@ void read_device(Section section, JobSpec& job, Problems& problems) {
   section.choice("kind", device.kind, Names{"cpu", "emulated"}, Names{"cuda"});
   const bool has_kind = problems.count() == before;
   section.integer("threads", device.threads, {1, kMostThreads});
-  if (device.emulated() && job.parallel.pipelines() > 1) {
-    problems.not_built_yet(
-        section.line_of("kind"), "device.kind",
-        "expected parallel.expert and parallel.data of 1 with emulated devices, which send no rows "
-        "and sum no gradients");
-  }
   if (!has_kind) return;  // the other keys are those of a kind
   device.emulated() ? read_emulated(section, job, problems)
                     : refuse_emulated_keys(section, device.kind, problems);
