@@ -3,141 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <numeric>
-#include <thread>
 
 #include "worker/model/blocks/experts.h"
-#include "worker/model/testing/block_rank.h"
-#include "worker/transport/in_process.h"
+#include "worker/model/testing/expert_group.h"
 
 namespace penstock::worker {
 namespace {
-
-struct Variant {
-  int ranks = 2;
-  std::string dtype = "float32";
-  double capacity_factor = 0;
-  bool halves = false;
-  bool recomputed = false;
-
-  friend void PrintTo(const Variant& variant, std::ostream* out) {
-    *out << variant.ranks << " ranks " << variant.dtype << " capacity " << variant.capacity_factor
-         << (variant.halves ? " in halves" : "") << (variant.recomputed ? " recomputed" : "");
-  }
-};
-
-constexpr int64_t kExperts = 8, kMicrobatches = 2, kSequences = 2;
-
-plan::JobSpec job_of(const Variant& variant) {
-  plan::JobSpec job;
-  job.model.vocab_size = 64;
-  job.model.hidden_size = 20;
-  job.model.num_hidden_layers = 1;
-  job.model.num_attention_heads = 2;
-  job.model.num_key_value_heads = 1;
-  job.model.intermediate_size = 24;
-  job.model.initializer_range = 0.3;
-  job.model.moe = {.num_experts = kExperts,
-                   .num_experts_per_tok = 3,
-                   .moe_intermediate_size = 12,
-                   .layers = {0},
-                   .norm_topk_prob = true,
-                   .router_aux_loss_coef = 0.1,
-                   .router_z_loss_coef = 0.01,
-                   .capacity_factor = variant.capacity_factor};
-  job.data.sequence_length = 15;
-  job.train.dtype = variant.dtype;
-  job.train.microbatch_size = kSequences;
-  // The last sequence of the last microbatch is filled up.
-  job.train.global_batch_size = kMicrobatches * kSequences * variant.ranks - 1;
-  job.train.seed = 3;
-  job.parallel.expert = variant.ranks;
-  job.two_batch_overlap = variant.halves;
-  if (variant.recomputed) job.recompute = {0};
-  return job;
-}
-
-// The whole step on one rank with all experts, cut into microbatches of so many sequences.
-plan::JobSpec on_one_rank(plan::JobSpec job, int64_t sequences) {
-  job.parallel.expert = 1;
-  job.train.microbatch_size = sequences;
-  return job;
-}
-
-using Work = std::function<Status(BlockRank&)>;
-using Prepare = std::function<void(ParameterStore&)>;
-
-void leave_weights(ParameterStore&) {}
-
-// All ranks at once, each with its own thread and endpoint; they stay for their results.
-std::vector<std::unique_ptr<BlockRank>> on_ranks(const plan::JobSpec& job, const Work& work,
-                                                 const Prepare& prepare = leave_weights) {
-  const int ranks = job.parallel.expert;
-  const auto hub = make_in_process_hub();
-  InProcessRendezvous rendezvous;
-  std::vector<std::unique_ptr<BlockRank>> blocks(static_cast<size_t>(ranks));
-  std::vector<Status> statuses(static_cast<size_t>(ranks));
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-  std::vector<GroupMember> members;
-  for (int rank = 0; rank < ranks; ++rank) {
-    endpoints.push_back(make_in_process_endpoint(hub));
-    members.push_back({.endpoint = nullptr, .rank = RankIndex(rank), .ranks = ranks});
-  }
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      const auto rank = static_cast<size_t>(r);
-      // As a rank does: its memory and its warm-up first, and then it meets the others.
-      blocks[rank] = std::make_unique<BlockRank>(job, r, &members[rank]);
-      prepare(blocks[rank]->parameters());
-      blocks[rank]->begin_step();
-      Status& status = statuses[rank];
-      status = endpoints[rank]->open({"expert-model 0.0", RankIndex(r), ranks, "127.0.0.1"}, rendezvous, 30s);
-      members[rank].endpoint = endpoints[rank].get();
-      if (status.ok()) status = work(*blocks[rank]);
-      if (status.ok()) {
-        status = endpoints[rank]->drain();
-      } else {
-        endpoints[rank]->abort(message(status));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
-  return blocks;
-}
-
-std::unique_ptr<BlockRank> alone(const plan::JobSpec& job, const Work& work,
-                                 const Prepare& prepare = leave_weights) {
-  auto block = std::make_unique<BlockRank>(job, 0, nullptr);
-  prepare(block->parameters());
-  block->begin_step();
-  const Status status = work(*block);
-  EXPECT_TRUE(status.ok()) << status;
-  return block;
-}
-
-// One microbatch after the other.
-Status in_order(BlockRank& block, int64_t microbatches) {
-  for (int64_t m = 0; m < microbatches; ++m) {
-    PENSTOCK_RETURN_IF_ERROR(block.forward(m));
-    PENSTOCK_RETURN_IF_ERROR(block.backward(m));
-  }
-  return ok_status();
-}
-Status all_in_order(BlockRank& block) {
-  return in_order(block, kMicrobatches);
-}
-// As zb-h1: both in flight, halves apart.
-Status with_split_backwards(BlockRank& block) {
-  PENSTOCK_RETURN_IF_ERROR(block.forward(0));
-  PENSTOCK_RETURN_IF_ERROR(block.forward(1));
-  PENSTOCK_RETURN_IF_ERROR(block.input_gradient(0));
-  PENSTOCK_RETURN_IF_ERROR(block.input_gradient(1));
-  PENSTOCK_RETURN_IF_ERROR(block.weight_gradient(0));
-  return block.weight_gradient(1);
-}
 
 bool is_of_experts(const std::string& name) {
   return name.find("experts") != std::string::npos;
@@ -308,16 +180,6 @@ TEST(ExpertGradients, of_halves_are_that_of_the_first_and_then_that_of_the_secon
       return in_order(block, 2 * kMicrobatches);
     });
     expect_experts_gradients(on_ranks(job, all_in_order), *one);
-  }
-}
-
-TEST(TwoBatchOverlap, changes_no_bit_of_a_token) {
-  // Without a capacity, which the halves have each for itself.
-  const auto halves = on_ranks(job_of({.ranks = 2, .halves = true}), all_in_order);
-  const auto whole = on_ranks(job_of({.ranks = 2}), all_in_order);
-  for (size_t r = 0; r < halves.size(); ++r) {
-    EXPECT_EQ(halves[r]->outputs(), whole[r]->outputs());
-    EXPECT_EQ(halves[r]->input_gradients(), whole[r]->input_gradients());
   }
 }
 
