@@ -73,7 +73,7 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 
 # client: what is said (pure), the connection to the service, the processes of `up`, one file a command, and the
 # command line, which is the only place that includes CLI11.
-penstock_room(client/present USES base plan/schedule plan/simulation plan/measurement plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(client/present USES base plan/spec plan/schedule plan/simulation plan/measurement plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation

@@ -122,10 +122,14 @@ Status not_submitted(const std::string& path, const JobFile& file, const Status&
 std::string shape_text(const JobFile& file) {
   using plan::counted;
   const plan::JobSpec& spec = file.spec;
-  std::string text =
-      fmt::format("  schedule {}: {}, {}, {} of {}\n", spec.parallel.schedule, counted(spec.ranks(), "rank"),
-                  counted(spec.stages(), "stage"), counted(spec.microbatches(), "microbatch"),
-                  counted(spec.tokens_per_microbatch(), "token"));
+  const plan::ParallelSpec& parallel = spec.parallel;
+  const bool several = parallel.pipelines() > 1;
+  const std::string degrees =
+      fmt::format(" (pipeline {} x expert {} x data {})", parallel.pipeline, parallel.expert, parallel.data);
+  std::string text = fmt::format(
+      "  schedule {}: {}{}, {}, {}{} of {}\n", parallel.schedule, counted(spec.ranks(), "rank"),
+      several ? degrees : "", counted(spec.stages(), "stage"), counted(spec.microbatches(), "microbatch"),
+      several ? " a pipeline" : "", counted(spec.tokens_per_microbatch(), "token"));
   if (!file.searched.empty()) text += fmt::format("  searched {}\n", file.searched);
   for (size_t stage = 0; stage < spec.parallel.split.size(); ++stage) {
     std::vector<std::string> items;

@@ -154,9 +154,13 @@ std::string on_one_line(std::string lists) {
 
 std::string job_fragment(const plan::JobSpec& job, const PlannedStep& step) {
   const plan::Split split = plan::split_of(job.model, step.partition.boundaries);
-  std::string text = fmt::format(
-      "parallel: {{pipeline: {}, stages_per_rank: {}, schedule: {},\n           split: {}}}\n", job.parallel.pipeline,
-      step.choice.stages_per_rank, step.choice.schedule, on_one_line(plan::split_to_json(split)));
+  const plan::ParallelSpec& parallel = job.parallel;
+  const std::string side_by_side =
+      parallel.pipelines() == 1 ? "" : fmt::format("expert: {}, data: {}, ", parallel.expert, parallel.data);
+  std::string text =
+      fmt::format("parallel: {{pipeline: {}, {}stages_per_rank: {}, schedule: {},\n           split: {}}}\n",
+                  parallel.pipeline, side_by_side, step.choice.stages_per_rank, step.choice.schedule,
+                  on_one_line(plan::split_to_json(split)));
   if (step.partition.recomputed.empty()) return text;
   std::vector<std::string> layers;
   const std::vector<plan::Item> items = plan::model_items(job.model);

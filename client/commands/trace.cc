@@ -6,7 +6,6 @@
 #include "client/commands/terminal.h"
 #include "client/present/job_words.h"
 #include "client/present/step_trace.h"
-#include "plan/measurement/compare.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/schedule_source.h"
 
@@ -14,9 +13,8 @@ namespace penstock::client {
 namespace {
 
 struct TracedJob {
-  plan::ComputeProgram program;
-  plan::MeasuredStep step;
-  plan::Comparison comparison;
+  plan::ComputeProgram program;  // of each pipeline
+  std::vector<TracedPipeline> pipelines;
 };
 
 // The program follows from the job file, as it did where the job was planned.
@@ -24,24 +22,23 @@ StatusOr<TracedJob> traced_job(const v1::TraceResponse& trace) {
   TracedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(const plan::JobSpec spec, plan::parse_job_spec(trace.spec_yaml()));
   PENSTOCK_ASSIGN_OR_RETURN(job.program, plan::compute_program(spec));
-  PENSTOCK_ASSIGN_OR_RETURN(job.step, measured_step(trace));
-  PENSTOCK_ASSIGN_OR_RETURN(job.comparison, plan::compare(job.program, job.step));
+  PENSTOCK_ASSIGN_OR_RETURN(job.pipelines, traced_pipelines(spec, job.program, trace));
   return job;
 }
 
 Status write_perfetto(const TracedJob& job, const std::string& path) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, trace_perfetto(job.program, job.step, job.comparison));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, trace_perfetto(job.program, job.pipelines));
   return write_atomically(path, text);
 }
 
 Status show(const TraceOptions& options, const v1::TraceResponse& trace) {
   PENSTOCK_ASSIGN_OR_RETURN(const TracedJob job, traced_job(trace));
   if (options.output == "json") {
-    print(compact(trace_json(options.name, trace, job.comparison)) + "\n");
+    print(compact(trace_json(options.name, trace, job.pipelines)) + "\n");
     return ok_status();
   }
   if (!options.output.empty()) PENSTOCK_RETURN_IF_ERROR(write_perfetto(job, options.output));
-  print(trace_text(trace, job.comparison));
+  print(trace_text(trace, job.pipelines));
   return ok_status();
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/present/job_shape.h"
 #include "client/present/job_words.h"
 
 namespace penstock::client {
@@ -29,6 +30,8 @@ Json stage_json(const v1::StageStatus& stage) {
   if (stage.has_wait_ms()) json["wait_ms"] = number(stage.wait_ms());
   if (stage.has_memory_peak_bytes()) json["memory_peak_bytes"] = stage.memory_peak_bytes();
   if (stage.has_memory_predicted_bytes()) json["memory_predicted_bytes"] = stage.memory_predicted_bytes();
+  if (stage.has_payload_slots()) json["payload_slots"] = stage.payload_slots();
+  if (stage.has_payload_slots_peak()) json["payload_slots_peak"] = stage.payload_slots_peak();
   return json;
 }
 
@@ -94,6 +97,13 @@ Json job_json(const v1::Job& job) {
   if (!job.validation().empty()) json["validation"] = validation_json(job);
   json["stages"] = Json::array();
   for (const v1::StageStatus& stage : job.stages()) json["stages"].push_back(stage_json(stage));
+  if (!job.memory().empty()) json["memory"] = memory_json(job);
+  if (const StatusOr<plan::JobSpec> spec = plan::parse_job_spec(job.spec_yaml()); spec.ok()) {
+    json["parallel"] = {{"pipeline", spec->parallel.pipeline},
+                        {"expert", spec->parallel.expert},
+                        {"data", spec->parallel.data}};
+    json["parameters"] = parameters_json(job, *spec);
+  }
   return json;
 }
 

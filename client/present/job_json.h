@@ -12,8 +12,9 @@ namespace penstock::client {
 
 using Json = nlohmann::ordered_json;
 
-// name, state, reason, weights_digest, step, loss, tokens_per_second, attempt, stages[]. What is not known
-// yet is null; what a stage does not measure is absent, never zero.
+// name, state, reason, weights_digest, step, loss, tokens_per_second, attempt, stages[], and of one job by name memory[] by
+// rank and kind, parallel and parameters. What is not known yet is null; what a stage does not measure is absent, never
+// zero.
 Json job_json(const v1::Job& job);
 
 // The same, plus losses and seconds. A loss is a string: the shortest decimal that reads back to the same bits.

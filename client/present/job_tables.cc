@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "base/check.h"
+#include "client/present/job_shape.h"
 #include "client/present/job_words.h"
 #include "plan/render/glyphs.h"
 #include "plan/render/human.h"
@@ -39,6 +41,19 @@ std::string slots(const v1::StageStatus& stage) {
   return fmt::format("{}/{}", peak, stage.activation_slots());
 }
 
+// Most held and all, of the slots for rows of experts.
+std::string payload(const v1::StageStatus& stage) {
+  if (!stage.has_payload_slots()) return "";
+  const std::string peak =
+      stage.has_payload_slots_peak() ? fmt::format("{}", stage.payload_slots_peak()) : "-";
+  return fmt::format("{}/{}", peak, stage.payload_slots());
+}
+
+bool has_payloads(const v1::Job& job) {
+  return std::any_of(job.stages().begin(), job.stages().end(),
+                     [](const v1::StageStatus& stage) { return stage.has_payload_slots(); });
+}
+
 // "embedding,0..3" stays short however many blocks a stage holds.
 std::string layers_text(const v1::StageStatus& stage) {
   const auto& layers = stage.layers();
@@ -56,26 +71,28 @@ std::string layers_text(const v1::StageStatus& stage) {
 }
 
 Table stage_table(const v1::Job& job) {
-  Table table({{"STAGE", kRight},
-               {"RANK", kRight},
-               {"WORKER"},
-               {"LAYERS"},
-               {"F-MS", kRight},
-               {"B-MS", kRight},
-               {"WAIT-MS", kRight},
-               {"BUSY", kRight},
-               {"SLOTS", kRight},
-               {"PEAK", kRight},
-               {"PREDICTED", kRight}});
+  std::vector<Table::Column> columns = {{"STAGE", kRight},   {"RANK", kRight},     {"WORKER"},
+                                        {"LAYERS"},          {"F-MS", kRight},     {"B-MS", kRight},
+                                        {"WAIT-MS", kRight}, {"BUSY", kRight},     {"SLOTS", kRight},
+                                        {"PEAK", kRight},    {"PREDICTED", kRight}};
+  const bool payloads = has_payloads(job);
+  if (payloads) columns.insert(columns.begin() + 9, {"PAYLOADS", kRight});
+  Table table(std::move(columns));
   for (const v1::StageStatus& stage : job.stages()) {
-    table.add_row(
-        {fmt::format("{}", stage.stage()), fmt::format("{}", stage.rank()), stage.worker(),
-         layers_text(stage), milliseconds(stage.has_forward_ms(), stage.forward_ms()),
-         milliseconds(stage.has_backward_ms(), stage.backward_ms()),
-         milliseconds(stage.has_wait_ms(), stage.wait_ms()),
-         stage.has_busy_fraction() ? plan::bounded_decimal(100 * stage.busy_fraction(), 0) + "%" : "",
-         slots(stage), bytes(stage.has_memory_peak_bytes(), stage.memory_peak_bytes()),
-         bytes(stage.has_memory_predicted_bytes(), stage.memory_predicted_bytes())});
+    std::vector<std::string> cells = {
+        fmt::format("{}", stage.stage()),
+        fmt::format("{}", stage.rank()),
+        stage.worker(),
+        layers_text(stage),
+        milliseconds(stage.has_forward_ms(), stage.forward_ms()),
+        milliseconds(stage.has_backward_ms(), stage.backward_ms()),
+        milliseconds(stage.has_wait_ms(), stage.wait_ms()),
+        stage.has_busy_fraction() ? plan::bounded_decimal(100 * stage.busy_fraction(), 0) + "%" : "",
+        slots(stage),
+        bytes(stage.has_memory_peak_bytes(), stage.memory_peak_bytes()),
+        bytes(stage.has_memory_predicted_bytes(), stage.memory_predicted_bytes())};
+    if (payloads) cells.insert(cells.begin() + 9, payload(stage));
+    table.add_row(std::move(cells));
   }
   return table;
 }
@@ -169,6 +186,7 @@ Table worker_table(const std::vector<v1::Worker>& workers, int64_t now_unix_ms, 
 }
 
 std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
+  const StatusOr<plan::JobSpec> spec = plan::parse_job_spec(job.spec_yaml());
   Facts facts;
   facts.add("Name", job.name());
   const std::string by = job.by().empty() ? "" : ", by " + job.by();
@@ -177,7 +195,8 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
   facts.add("Reason", job.reason());
   facts.add("Submitted", age(job.submitted_unix_ms(), now_unix_ms) + " ago");
   facts.add("Schedule", job.schedule());
-  facts.add("Ranks", fmt::format("{}", job.ranks()));
+  facts.add("Ranks", spec.ok() ? ranks_text(spec->parallel) : fmt::format("{}", job.ranks()));
+  if (spec.ok()) facts.add("Parameters", parameters_text(job, *spec));
   facts.add("Attempt", fmt::format("{}", job.attempt()));
   facts.add("Step", step_text(job));
   facts.add("Loss", loss_text(job));
@@ -188,8 +207,13 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
   facts.add("Weights digest", job.weights_digest());
   facts.add("Weights", job.weights_directory());
   if (has_ended(job.state())) facts.add("Exit code", fmt::format("{}", exit_code_of(job)));
+  if (spec.ok() && spec->parallel.pipelines() > 1)
+    facts.section(fmt::format("Pipelines (rank = {} x place in it + pipeline)", spec->parallel.pipelines()),
+                  pipeline_table(*spec));
   if (!job.stages().empty())
     facts.section("Stages (times: median of the last step; memory: of the rank)", stage_table(job));
+  if (!job.memory().empty())
+    facts.section("Memory of ranks (predicted before the attempt, highest measured)", memory_table(job));
   if (!job.events().empty()) facts.section("Events", event_table(job, now_unix_ms));
   return facts.text();
 }

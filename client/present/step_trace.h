@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "client/present/job_json.h"
@@ -9,6 +10,8 @@
 #include "plan/measurement/compare.h"
 #include "plan/measurement/measured_step.h"
 #include "plan/schedule/program.h"
+#include "plan/spec/job_spec.h"
+#include "plan/spec/rank_groups.h"
 
 namespace penstock::client {
 
@@ -16,14 +19,29 @@ namespace penstock::client {
 // their hosts' wall clocks. InvalidArgument: a message that no coordinator of this version sends.
 StatusOr<plan::MeasuredStep> measured_step(const v1::TraceResponse& trace);
 
-// Makespans, each rank's bubble, and the overlap achieved by class of hand-off.
-std::string trace_text(const v1::TraceResponse& trace, const plan::Comparison& comparison);
+// One of the pipelines side by side, each of which runs the program with microbatches of its own.
+struct TracedPipeline {
+  plan::RankGroup group;    // its ranks of the job
+  plan::MeasuredStep step;  // of these
+  plan::Comparison comparison;
+};
+// All of them; InvalidArgument as measured_step() and plan::compare(), and for a trace of another number of ranks.
+StatusOr<std::vector<TracedPipeline>> traced_pipelines(const plan::JobSpec& spec,
+                                                       const plan::ComputeProgram& program,
+                                                       const v1::TraceResponse& trace);
 
-// job, step, steps, measured_seconds, simulated_seconds, ratio, ranks[] and handoffs{local, hidden, exposed}.
-Json trace_json(const std::string& job, const v1::TraceResponse& trace, const plan::Comparison& comparison);
+// Makespans, of the slowest pipeline where there are several; each rank's bubble; the overlap achieved by class of hand-off,
+// in all of them.
+std::string trace_text(const v1::TraceResponse& trace, const std::vector<TracedPipeline>& pipelines);
 
-// Two rows a rank, measured and simulated. InvalidArgument: too many actions for the viewer.
-StatusOr<std::string> trace_perfetto(const plan::ComputeProgram& program, const plan::MeasuredStep& step,
-                                     const plan::Comparison& comparison);
+// job, step, steps, measured_seconds, simulated_seconds, ratio, ranks[] and handoffs{local, hidden, exposed}; where there
+// are several pipelines, a rank says which is its own, and pipelines[] has the times of each.
+Json trace_json(const std::string& job, const v1::TraceResponse& trace,
+                const std::vector<TracedPipeline>& pipelines);
+
+// Two rows a rank, measured and simulated; where there are several pipelines, two rows of each at every place. InvalidArgument:
+// too many actions for the viewer.
+StatusOr<std::string> trace_perfetto(const plan::ComputeProgram& program,
+                                     const std::vector<TracedPipeline>& pipelines);
 
 }  // namespace penstock::client

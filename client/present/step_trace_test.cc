@@ -57,6 +57,18 @@ plan::ComputeProgram program() {
   return plan::generate({.name = "1f1b", .ranks = 2, .microbatches = 1}).value();
 }
 
+plan::JobSpec spec(const std::string& degrees = "") {
+  return plan::parse_job_spec(
+             "name: quickstart\n"
+             "model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 2, num_attention_heads: 2,\n"
+             "        intermediate_size: 16, max_position_embeddings: 8}\n"
+             "data: {source: /a.txt, sequence_length: 8}\n"
+             "train: {steps: 4, global_batch_size: 2, microbatch_size: 1}\n"
+             "parallel: {pipeline: 2" +
+             degrees + "}\n")
+      .value();
+}
+
 TEST(StepTrace, ranks_of_one_host_are_lined_up_by_their_clock_and_others_by_the_time_of_day) {
   plan::MeasuredStep step = measured_step(trace()).value();
   ASSERT_EQ(step.ranks.size(), 2u);
@@ -71,9 +83,8 @@ TEST(StepTrace, ranks_of_one_host_are_lined_up_by_their_clock_and_others_by_the_
 }
 
 TEST(StepTrace, text_and_json_say_the_same) {
-  const plan::MeasuredStep step = measured_step(trace()).value();
-  const plan::Comparison comparison = compare(program(), step).value();
-  EXPECT_EQ(trace_text(trace(), comparison),
+  const std::vector<TracedPipeline> pipelines = traced_pipelines(spec(), program(), trace()).value();
+  EXPECT_EQ(trace_text(trace(), pipelines),
             "step 2: 42ms measured, 40ms simulated, 1.050 of it\n"
             "\n"
             "RANK   BUSY    CPU   BUBBLE   SIMULATED\n"
@@ -84,7 +95,7 @@ TEST(StepTrace, text_and_json_say_the_same) {
             "local           0        -         -        -\n"
             "hidden          0        0         0       0s\n"
             "exposed         2        0         2     31ms\n");
-  const Json json = trace_json("quickstart", trace(), comparison);
+  const Json json = trace_json("quickstart", trace(), pipelines);
   EXPECT_EQ(json["job"], "quickstart");
   EXPECT_EQ(json["step"], 2);
   EXPECT_EQ(json["steps"], (Json::array({2, 100})));
@@ -93,11 +104,51 @@ TEST(StepTrace, text_and_json_say_the_same) {
   EXPECT_EQ(json["handoffs"]["exposed"]["measured_exposed"], 2);
   EXPECT_DOUBLE_EQ(json["handoffs"]["exposed"]["exposed_seconds"], 0.031);
   EXPECT_EQ(json["ranks"].size(), 2u);
+  EXPECT_FALSE(json.contains("pipelines") || json["ranks"][0].contains("pipeline"));
+}
+
+TEST(StepTrace, pipelines_side_by_side_are_compared_each_on_its_own) {
+  // Ranks 0 and 2 are pipeline 0, ranks 1 and 3 pipeline 1, which takes 10 ms longer.
+  const v1::TraceResponse one = trace();
+  v1::TraceResponse two = one;
+  two.clear_ranks();
+  for (int rank = 0; rank < 4; ++rank) {
+    v1::StepTrace& added = *two.add_ranks();
+    added = one.ranks(rank / 2);
+    added.set_rank(rank);
+  }
+  two.mutable_ranks(1)->mutable_works(1)->set_start_ns(43'000'000);
+  two.mutable_ranks(1)->mutable_waits(0)->set_took_ns(32'000'000);
+  const plan::JobSpec side_by_side = spec(", data: 2");
+  const auto pipelines = traced_pipelines(side_by_side, program(), two);
+  ASSERT_TRUE(pipelines.ok()) << pipelines.status();
+  EXPECT_EQ(trace_text(two, *pipelines),
+            "step 2: 52ms measured, 40ms simulated, 1.300 of it (the slowest of 2 pipelines)\n"
+            "\n"
+            "RANK   PIPELINE   BUSY    CPU   BUBBLE   SIMULATED\n"
+            "   0          0   20ms   16ms    52.4%       50.0%\n"
+            "   1          1   20ms   16ms    61.5%       50.0%\n"
+            "   2          0   20ms   16ms    52.4%       50.0%\n"
+            "   3          1   20ms   16ms    61.5%       50.0%\n"
+            "\n"
+            "HAND-OFFS   COUNT   HIDDEN   EXPOSED   WAITED\n"
+            "local           0        -         -        -\n"
+            "hidden          0        0         0       0s\n"
+            "exposed         4        0         4     72ms\n");
+  const Json json = trace_json("quickstart", two, *pipelines);
+  EXPECT_EQ(json["ranks"][3]["rank"], 3);
+  EXPECT_EQ(json["ranks"][3]["pipeline"], 1);
+  EXPECT_DOUBLE_EQ(json["measured_seconds"], 0.052);
+  EXPECT_DOUBLE_EQ(json["pipelines"][0]["measured_seconds"], 0.042);
+  const std::string drawn = trace_perfetto(program(), *pipelines).value();
+  EXPECT_THAT(drawn, HasSubstr("pipeline 1 measured"));
+  EXPECT_THAT(message(traced_pipelines(side_by_side, program(), one).status()),
+              HasSubstr("expected 4 ranks, as the job has, found 2"));
 }
 
 TEST(StepTrace, perfetto_has_both_rows_of_every_rank_in_milliseconds) {
-  const plan::MeasuredStep step = measured_step(trace()).value();
-  const Json drawn = Json::parse(trace_perfetto(program(), step, compare(program(), step).value()).value());
+  const Json drawn =
+      Json::parse(trace_perfetto(program(), traced_pipelines(spec(), program(), trace()).value()).value());
   int slices = 0;
   for (const Json& event : drawn["traceEvents"]) {
     if (event["ph"] != "X") continue;
