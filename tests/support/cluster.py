@@ -156,9 +156,9 @@ class Cluster(contextlib.AbstractContextManager):
 
 def job_yaml(folder, *, name="test", corpus=None, pipeline=1, stages_per_rank=1, schedule="1f1b", split="auto",
              threads=1, steps=20, seed=1, microbatch_size=2, global_batch_size=8, layers=6, hidden=32, lr=1e-2,
-             sequence=32, clip=1.0, dtype="float32", model="", data="", p2p="two-sided",
+             sequence=32, clip=1.0, dtype="float32", model="", data="", p2p="two-sided", parallel="",
              extra=""):
-    # `model` and `data` are more keys of their sections: ", qk_norm: true".
+    # `model`, `data` and `parallel` are more keys of their sections: ", qk_norm: true".
     if corpus is None:
         corpus = folder / "corpus.txt"
         if not corpus.exists():
@@ -172,6 +172,6 @@ train: {{steps: {steps}, global_batch_size: {global_batch_size}, microbatch_size
         seed: {seed},
         optimizer: {{name: adamw, lr: {lr}, clip_grad_norm: {clip}}}, lr_schedule: {{name: cosine, warmup_steps: {min(5, steps // 2) if isinstance(steps, int) else 5}}}}}
 parallel: {{pipeline: {pipeline}, stages_per_rank: {stages_per_rank}, schedule: {schedule}, split: {split},
-           p2p: {{mode: {p2p}}}}}
+           p2p: {{mode: {p2p}}}{parallel}}}
 device: {{kind: cpu, threads: {threads}}}
 {extra}"""

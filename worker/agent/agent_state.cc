@@ -305,8 +305,10 @@ void AgentState::said(TimePoint, int index, const LogBatch& batch, Commands& out
   if (speaks_for(index, batch.attempt, batch.rank, out)) out.push_back(Send{batch});
 }
 
+// The key's rank is a number in a group, which the coordinator knows: it refuses those of other workers' ranks.
 void AgentState::said(TimePoint, int index, const codec::BrokerPublish& call, Commands& out) {
-  if (speaks_for(index, call.key.attempt, call.key.rank, out)) out.push_back(CallBroker{index, call});
+  const Device& device = devices_[static_cast<size_t>(index)];
+  if (speaks_for(index, call.key.attempt, device.rank, out)) out.push_back(CallBroker{index, call});
 }
 
 void AgentState::said(TimePoint, int index, const codec::BrokerLookUp& call, Commands& out) {

@@ -298,10 +298,12 @@ TEST_F(AgentStateTest, executor_that_speaks_for_another_rank_is_stopped) {
 TEST_F(AgentStateTest, broker_calls_pass_for_the_own_attempt_only) {
   open_session();
   start(assignment());
-  const CommunicatorKey peer{assignment().attempt, "pipeline", RankIndex(3), "address"};
-  EXPECT_TRUE(any<CallBroker>(apply(ExecutorSaid{0, codec::BrokerLookUp{1, peer, 1000}})));
-  // Publishing in the name of another rank would misdirect that rank's peers.
-  EXPECT_TRUE(any<Kill>(apply(ExecutorSaid{0, codec::BrokerPublish{2, peer, "x"}})));
+  const CommunicatorKey own{assignment().attempt, "data 1", RankIndex(3), "address"};
+  EXPECT_TRUE(any<CallBroker>(apply(ExecutorSaid{0, codec::BrokerLookUp{1, own, 1000}})));
+  EXPECT_TRUE(any<CallBroker>(apply(ExecutorSaid{0, codec::BrokerPublish{2, own, "x"}})));
+  // Publishing for another attempt would misdirect its ranks.
+  const CommunicatorKey other{assignment("b").attempt, "data 1", RankIndex(3), "address"};
+  EXPECT_TRUE(any<Kill>(apply(ExecutorSaid{0, codec::BrokerPublish{3, other, "x"}})));
 }
 
 TEST_F(AgentStateTest, broken_frames_end_the_executor) {

@@ -1,0 +1,100 @@
+"""Routed experts over several ranks, from outside: P x M_E x D_E ranks are one job, whatever its schedule."""
+
+import random
+import re
+import unittest
+import urllib.request
+
+from tests.support import cluster as support
+
+MOE = (", moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 32, layers: [1, 2, 4],"
+       " norm_topk_prob: true, router_aux_loss_coef: 0.01, router_z_loss_coef: 0.001}")
+# name, stages a rank; P = 2
+SYNCHRONOUS = (("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved-1f1b", 2), ("looped-bfs", 2), ("1f1b-v", 2),
+               ("zb-h1", 1), ("zb-h2", 1), ("zb-auto", 1), ("zb-v", 2), ("v-half", 2), ("v-min", 2), ("v-auto", 2),
+               ("dualpipe-v", 2))
+# Their sums have another order.
+OTHER_ORDER = (("gpipe-lifo", 1), ("looped-bfs-lifo", 2), ("dualpipe", 1), ("chimera", 1))
+ASYNCHRONOUS = (("pipedream", 1), ("pipedream-2bw", 1))
+
+
+class ExpertsOverRanks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = support.Cluster(8).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None, None, None)
+
+    def submit(self, *, expert=1, data=1, sharded=False, **job):
+        parallel = f", expert: {expert}, data: {data}, shard_optimizer: {str(sharded).lower()}"
+        settings = dict(model=MOE, steps=8, global_batch_size=24, microbatch_size=2, parallel=parallel)
+        return self.cluster.submit(name=f"moe-{random.getrandbits(40):x}", **{**settings, **job})
+
+    def outcome(self, **job):
+        name = self.submit(**job)
+        ended = self.cluster.wait_for_state(name, {"succeeded", "failed", "cancelled"}, 120)
+        self.assertEqual(ended["state"], "succeeded", ended["reason"])
+        return list(self.cluster.job_message(name).losses), ended["weights_digest"]
+
+    def assert_near(self, losses, curve, tolerance):
+        self.assertEqual(len(losses), len(curve))
+        for ours, theirs in zip(losses, curve):
+            self.assertLessEqual(abs(ours - theirs), tolerance * theirs)
+
+    def test_every_schedule_trains_with_experts_on_two_ranks(self):
+        curve, digest = self.outcome(pipeline=1, schedule="naive", expert=2)
+        self.assertLess(curve[-1], 0.8 * curve[0])
+        for schedule, stages_per_rank in SYNCHRONOUS:
+            with self.subTest(schedule=schedule):
+                self.assertEqual(self.outcome(pipeline=2, stages_per_rank=stages_per_rank, schedule=schedule, expert=2),
+                                 (curve, digest))
+        for schedule, stages_per_rank in OTHER_ORDER:
+            with self.subTest(schedule=schedule):
+                losses, _ = self.outcome(pipeline=2, stages_per_rank=stages_per_rank, schedule=schedule, expert=2)
+                self.assert_near(losses, curve, 1e-5)
+        for schedule, stages_per_rank in ASYNCHRONOUS:
+            with self.subTest(schedule=schedule):
+                losses, _ = self.outcome(pipeline=2, stages_per_rank=stages_per_rank, schedule=schedule, expert=2,
+                                         clip=0)
+                self.assertLess(losses[-1], 0.9 * losses[0])
+
+    def test_degrees_of_parallelism_train_the_same_model(self):
+        """Sums over ranks have another order at each (M_E, D_E); at fixed degrees no bit moves."""
+        curve, _ = self.outcome(pipeline=1, schedule="naive")
+        for expert, data in ((2, 1), (1, 2), (1, 3), (2, 2)):
+            degrees = dict(expert=expert, data=data)
+            with self.subTest(**degrees):
+                fixed = self.outcome(pipeline=1, schedule="naive", **degrees)
+                self.assert_near(fixed[0], curve, 1e-4)
+                shapes = [dict(pipeline=2, schedule="1f1b"),
+                          dict(pipeline=2, schedule="1f1b", split="[[embedding], [0, 1, 2, 3, 4, 5, head]]"),
+                          dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b",
+                               split="[[embedding, 0], [1, 2, 3], [4], [5, head]]"),
+                          dict(pipeline=2, schedule="zb-h1", sharded=True, extra="recompute: full"),
+                          dict(pipeline=2, schedule="1f1b", extra="recompute: [1, 3]", p2p="one-sided")]
+                for shape in shapes:
+                    with self.subTest(**shape):
+                        self.assertEqual(self.outcome(**shape, **degrees), fixed)
+
+    def test_a_batch_that_does_not_divide_counts_every_token_once(self):
+        """11 sequences in microbatches of 2 over 3 pipelines: the last ones are short, or have nothing."""
+        batch = dict(global_batch_size=11)
+        curve, _ = self.outcome(pipeline=1, schedule="naive", **batch)
+        fixed = self.outcome(pipeline=1, schedule="naive", data=3, **batch)
+        self.assert_near(fixed[0], curve, 1e-4)
+        self.assertEqual(self.outcome(pipeline=2, schedule="1f1b", data=3, **batch), fixed)
+
+    def test_halves_of_a_microbatch_train_on_every_shape_alike(self):
+        halves = dict(expert=2, extra="two_batch_overlap: true")
+        fixed = self.outcome(pipeline=1, schedule="naive", **halves)
+        self.assertLess(fixed[0][-1], 0.8 * fixed[0][0])
+        for shape in (dict(pipeline=2, schedule="1f1b"), dict(pipeline=2, schedule="zb-h1"),
+                      dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b")):
+            with self.subTest(**shape):
+                self.assertEqual(self.outcome(**shape, **halves), fixed)
+
+
+if __name__ == "__main__":
+    unittest.main()
