@@ -37,4 +37,18 @@ MatrixProduct& Context::made_product(const ProductShape& shape) const {
   return *found->second;
 }
 
+const SizedProducts& Context::products(ProductShape shape, int64_t ProductShape::*size,
+                                       std::span<const int64_t> sizes) {
+  shape.*size = 0;
+  SizedProducts& products = sized_products_[shape];
+  if (sizes.empty() || static_cast<size_t>(sizes.back()) < products.made_.size()) return products;
+  std::vector<MatrixProduct*> made(static_cast<size_t>(sizes.back()) + 1);
+  for (const int64_t each : sizes) {
+    shape.*size = each;
+    made[static_cast<size_t>(each)] = &product(shape);
+  }
+  products.made_ = std::move(made);
+  return products;
+}
+
 }  // namespace penstock::kernels::cpu

@@ -8,8 +8,10 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "kernels/device/compute_threads.h"
 #include "kernels/device/slab.h"
 #include "kernels/ops/cpu/matrix_product.h"
@@ -43,7 +45,22 @@ class ScratchLayout {
 };
 
 // Scratch that all threads share, by what it holds: an operation may call another one.
-enum class Shared : uint8_t { Sums, PackedRows, Logits, Widened };
+enum class Shared : uint8_t { Sums, PackedRows, Logits, Widened, ExpertPieces };
+
+// Products that differ in one size only, found by it.
+class SizedProducts {
+ public:
+  MatrixProduct& operator[](int64_t size) const {
+    const auto index = static_cast<size_t>(size);
+    PENSTOCK_CHECK(index < made_.size() && made_[index] != nullptr,
+                   "a piece uses a product of size {} that was not made", size);
+    return *made_[index];
+  }
+
+ private:
+  friend class Context;
+  std::vector<MatrixProduct*> made_;
+};
 
 class Context {
  public:
@@ -67,13 +84,17 @@ class Context {
   MatrixProduct& product(const ProductShape& shape);
   // The product of a shape that product() has made: for the pieces.
   MatrixProduct& made_product(const ProductShape& shape) const;
+  // The products of `shape` with each of the ascending `sizes` as its rows or its inner, made at first use.
+  const SizedProducts& products(ProductShape shape, int64_t ProductShape::*size,
+                                std::span<const int64_t> sizes);
 
  private:
   ComputeThreads& threads_;
-  std::array<Scratch, 4> shared_;  // by Shared
+  std::array<Scratch, 5> shared_;  // by Shared
   std::vector<Scratch> per_thread_;
   MatrixProductThreads product_threads_;
   std::map<ProductShape, std::unique_ptr<MatrixProduct>> products_;
+  std::map<ProductShape, SizedProducts> sized_products_;  // by the shape with a zero for what differs
 };
 
 }  // namespace penstock::kernels::cpu

@@ -35,7 +35,7 @@ TEST(MatrixProduct, rows_have_the_same_bits_however_many_there_are) {
     Floats whole(128 * columns);
     const ProductShape shape{.rows = 128, .columns = columns, .inner = inner, .right = Operand::Transposed};
     context.product(shape).run(left.data(), right.data(), whole.data());
-    for (int64_t rows : {1, 2, 7, 16, 31, 100}) {
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 16, 31, 100, 120}) {
       Floats part(rows * columns);
       ProductShape fewer = shape;
       fewer.rows = rows;
@@ -97,7 +97,7 @@ TEST(MatrixProduct, rows_of_packed_products_have_the_same_bits_however_many_ther
       const ProductShape shape{
           .rows = 128, .columns = columns, .inner = inner, .right = Operand::Packed, .type = type};
       context.product(shape).run(from, packed.weight().forward(), whole.data());
-      for (int64_t rows : {1, 2, 7, 16, 31, 100}) {
+      for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 16, 31, 100, 120}) {
         Floats part(rows * columns);
         ProductShape fewer = shape;
         fewer.rows = rows;

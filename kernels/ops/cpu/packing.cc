@@ -143,6 +143,59 @@ void pack_weight_rows_as(const float* rows, int64_t row, int64_t count, const Pa
   });
 }
 
+// Rows of a right operand from `row` to its end.
+template <typename Element>
+void zero_from(const Blocked<Element>& to, int64_t row, int64_t columns) {
+  const int64_t rows = to.padded_inner - row;
+  for (int64_t c = 0; c < columns && rows > 0; c += kBlock) {
+    std::memset(to.at(row, c), 0, static_cast<size_t>(rows * kBlock) * sizeof(Element));
+  }
+}
+
+// Sixteen columns of one row of float32, or of two rows of bfloat16, whose values come to lie side by side.
+// `rows`: how many there are; what is missing is zero.
+PENSTOCK_INLINE inline BitLanes load_side_by_side(const float* from, int64_t, int64_t rows) {
+  return rows > 0 ? load_bits(from) : BitLanes{};
+}
+PENSTOCK_INLINE inline BitLanes load_side_by_side(const BFloat16* from, int64_t stride, int64_t rows) {
+  if (rows <= 0) return BitLanes{};
+  return interleave(load_narrow(from), rows > 1 ? load_narrow(from + stride) : ShortLanes{});
+}
+
+template <typename Element>
+void transpose_blocks(const Element* from, const ColumnBlock& block, Element* to) {
+  constexpr int64_t kSideBySide = Blocked<Element>::kSideBySide;
+  constexpr int64_t kTokens = kLanes * kSideBySide;
+  vectorised([&]() PENSTOCK_INLINE {
+    for (int64_t t = 0; t < block.filled; t += kTokens) {
+      const int64_t tokens = block.tokens - t;
+      const auto bytes = static_cast<size_t>(std::min(kTokens, block.filled - t)) * sizeof(Element);
+      int64_t c = 0;
+      for (; c + kLanes <= block.columns; c += kLanes) {
+        BitLanes square[kLanes];
+        for (int64_t i = 0; i < kLanes; ++i) {
+          square[i] = load_side_by_side(from + (t + i * kSideBySide) * block.stride + c, block.stride,
+                                        tokens - i * kSideBySide);
+        }
+        transpose(square);
+        for (int64_t i = 0; i < kLanes; ++i) {
+          Element* const row = to + (c + i) * block.filled + t;
+          if (bytes == sizeof(BitLanes)) {
+            store_bits(row, square[i]);
+          } else {
+            std::memcpy(row, &square[i], bytes);
+          }
+        }
+      }
+      for (; c < block.columns; ++c) {
+        for (int64_t i = t; i < std::min(t + kTokens, block.filled); ++i) {
+          to[c * block.filled + i] = i < block.tokens ? from[i * block.stride + c] : Element{};
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void pack_weight_rows(const float* rows, int64_t row, int64_t count, const PackedWeight& weight) {
@@ -150,81 +203,43 @@ void pack_weight_rows(const float* rows, int64_t row, int64_t count, const Packe
   pack_weight_rows_as<float>(rows, row, count, weight);
 }
 
-void pack_rows(const float* from, int64_t tokens, int64_t columns, float* packed) {
-  const Blocked<float> to(packed, tokens);
-  for (int64_t column = 0; column < columns; column += kBlock) {
-    const auto bytes = static_cast<size_t>(std::min(kBlock, columns - column)) * sizeof(float);
-    for (int64_t t = 0; t < tokens; ++t) std::memcpy(to.at(t, column), from + t * columns + column, bytes);
-    for (int64_t t = tokens; t < to.padded_inner; ++t)
-      std::memset(to.at(t, column), 0, kBlock * sizeof(float));
-  }
+void pack_rows(const float* from, int64_t tokens, int64_t filled, int64_t columns, float* packed) {
+  const Blocked<float> to(packed, filled);
+  vectorised([&]() PENSTOCK_INLINE {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for_each_lanes(columns, [&](const auto& lanes, int64_t c) PENSTOCK_INLINE {
+        lanes.store(to.at(t, c), lanes.load(from + t * columns + c));
+      });
+    }
+  });
+  zero_from(to, tokens, columns);
 }
 
-void pack_rows(const BFloat16* from, int64_t tokens, int64_t columns, BFloat16* packed) {
-  const Blocked<BFloat16> to(packed, tokens);
+void pack_rows(const BFloat16* from, int64_t tokens, int64_t filled, int64_t columns, BFloat16* packed) {
+  const Blocked<BFloat16> to(packed, filled);
   vectorised([&]() PENSTOCK_INLINE {
-    for (int64_t column = 0; column < columns; column += kBlock) {
-      const int64_t width = std::min(kBlock, columns - column);
-      for (int64_t t = 0; t < to.padded_inner; t += 2) {
-        const BFloat16* even = from + t * columns + column;
-        BFloat16* const pairs = to.at(t, column);
-        int64_t i = 0;
-        if (t + 1 < tokens) {
-          for (; i + kLanes <= width; i += kLanes) {
-            store_bits(pairs + 2 * i, interleave(load_narrow(even + i), load_narrow(even + columns + i)));
-          }
-        }
-        for (; i < width; ++i) {
-          pairs[2 * i] = t < tokens ? even[i] : BFloat16{};
-          pairs[2 * i + 1] = t + 1 < tokens ? even[columns + i] : BFloat16{};
-        }
+    for (int64_t t = 0; t < tokens; t += 2) {
+      const BFloat16* const even = from + t * columns;
+      const bool pair = t + 1 < tokens;
+      int64_t c = 0;
+      for (; c + kLanes <= columns; c += kLanes) {
+        store_bits(to.at(t, c),
+                   interleave(load_narrow(even + c), pair ? load_narrow(even + columns + c) : ShortLanes{}));
+      }
+      for (; c < columns; ++c) {
+        to.put(t, c, even[c]);
+        to.put(t + 1, c, pair ? even[columns + c] : BFloat16{});
       }
     }
   });
+  zero_from(to, (tokens + 1) / 2 * 2, columns);
 }
 
-void transpose_columns(const float* from, int64_t stride, int64_t tokens, int64_t columns, float* to) {
-  vectorised([&]() PENSTOCK_INLINE {
-    for (int64_t t = 0; t < tokens; t += kLanes) {
-      for (int64_t c = 0; c < columns; c += kLanes) {
-        if (t + kLanes <= tokens && c + kLanes <= columns) {
-          BitLanes block[kLanes];
-          for (int64_t i = 0; i < kLanes; ++i) block[i] = load_bits(from + (t + i) * stride + c);
-          transpose(block);
-          for (int64_t i = 0; i < kLanes; ++i) store_bits(to + (c + i) * tokens + t, block[i]);
-          continue;
-        }
-        for (int64_t i = t; i < std::min(t + kLanes, tokens); ++i) {
-          for (int64_t j = c; j < std::min(c + kLanes, columns); ++j)
-            to[j * tokens + i] = from[i * stride + j];
-        }
-      }
-    }
-  });
+void transpose_columns(const float* from, const ColumnBlock& block, float* to) {
+  transpose_blocks(from, block, to);
 }
-
-void transpose_columns(const BFloat16* from, int64_t stride, int64_t tokens, int64_t columns, BFloat16* to) {
-  constexpr int64_t kTokens = 2 * kLanes;
-  vectorised([&]() PENSTOCK_INLINE {
-    for (int64_t t = 0; t < tokens; t += kTokens) {
-      for (int64_t c = 0; c < columns; c += kLanes) {
-        if (t + kTokens <= tokens && c + kLanes <= columns) {
-          BitLanes block[kLanes];
-          for (int64_t i = 0; i < kLanes; ++i) {
-            const BFloat16* even = from + (t + 2 * i) * stride + c;
-            block[i] = interleave(load_narrow(even), load_narrow(even + stride));
-          }
-          transpose(block);
-          for (int64_t i = 0; i < kLanes; ++i) store_bits(to + (c + i) * tokens + t, block[i]);
-          continue;
-        }
-        for (int64_t i = t; i < std::min(t + kTokens, tokens); ++i) {
-          for (int64_t j = c; j < std::min(c + kLanes, columns); ++j)
-            to[j * tokens + i] = from[i * stride + j];
-        }
-      }
-    }
-  });
+void transpose_columns(const BFloat16* from, const ColumnBlock& block, BFloat16* to) {
+  transpose_blocks(from, block, to);
 }
 
 }  // namespace penstock::kernels::cpu

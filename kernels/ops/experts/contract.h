@@ -9,10 +9,11 @@
 // So the experts' outputs need not be kept. gate_up_gradient may overwrite gate_up. A row's weight comes with it as
 // float32; rows of activations are float32 or bfloat16, summed in float32 and rounded where they are written.
 //
-// Products have a few fixed shapes. A tile is up to 128 rows of one expert, filled up with zeros to a multiple of 16;
-// a sum of the weight gradient is up to 512 rows of one expert, filled up to a multiple of 32, and is added to what
-// is there in order of the rows. So bits depend on the expert's own rows alone: not on the threads, and not on how
-// many rows other experts have. An expert without rows adds nothing to its gradients.
+// Products have a few fixed shapes, made at the first call. A tile is up to 128 rows of one expert, in a product of a
+// multiple of eight rows and one of those that are left: no row is computed that does not exist, and a row's bits are
+// its own. A sum of the weight gradient is up to 512 rows of one expert, filled up with zeros to one of 32 lengths, and
+// is added to what is there in order of the rows. So bits depend on the expert's own rows alone: not on the threads,
+// and not on how many rows other experts have. An expert without rows adds nothing to its gradients.
 #pragma once
 
 #include <span>

@@ -1,5 +1,7 @@
 #include "kernels/ops/experts/cpu.h"
 
+#include <array>
+
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/lanes.h"
@@ -9,48 +11,52 @@ namespace penstock::kernels::cpu {
 namespace {
 
 constexpr int64_t kTile = 128;
-constexpr int64_t kTileMultiple = 16;
 
-// The rows of a tile as products read and write them: where they stand, or in scratch when zeros fill them up.
-template <typename Element>
-class TileRows {
+// Rows of the products that a tile is cut into: a multiple of eight, and what is left. A row has the same bits in any
+// of them (matrix_product.h), so that none has to be computed that does not exist.
+constexpr int64_t kRowsTogether = 8;
+constexpr auto kRowsOfProducts = [] {
+  std::array<int64_t, kRowsTogether - 1 + kTile / kRowsTogether> sizes{};
+  int64_t size = 0;
+  for (int64_t& each : sizes) each = size += size < kRowsTogether ? 1 : kRowsTogether;
+  return sizes;
+}();
+
+// The products of all experts with one of their matrices: output [rows, columns] = rows x right.
+class RowProducts {
  public:
-  TileRows(const ExpertPiece& tile, const TensorView& rows, Element* scratch)
-      : tile_(tile), all_(data<Element>(rows)), width_(rows.size(1)), scratch_(scratch) {}
+  RowProducts(Context& context, const ProductShape& shape, int64_t most_rows)
+      : products_(context.products(shape, &ProductShape::rows, sizes_up_to(most_rows))),
+        left_bytes_(shape.inner * size_bytes(shape.type)),
+        output_bytes_(shape.columns * size_bytes(shape.output_type)) {}
 
-  const Element* filled() const {
-    if (whole()) return own();
-    fill_up(tile_, all_, width_, width_, scratch_);
-    return scratch_;
+  void run(int64_t rows, const void* left, const void* right, void* output) const {
+    const int64_t together = rows / kRowsTogether * kRowsTogether;
+    if (together > 0) products_[together].run(left, right, output);
+    if (together == rows) return;
+    products_[rows - together].run(static_cast<const char*>(left) + together * left_bytes_, right,
+                                   static_cast<char*>(output) + together * output_bytes_);
   }
-  Element* room() const { return whole() ? own() : scratch_; }
-  // After a product has written to room().
-  void put_back() const {
-    if (whole()) return;
-    std::memcpy(own(), scratch_, static_cast<size_t>(tile_.rows * width_) * sizeof(Element));
-  }
-  Element* own() const { return all_ + tile_.first * width_; }
 
  private:
-  bool whole() const { return tile_.filled == tile_.rows; }
+  static std::span<const int64_t> sizes_up_to(int64_t rows) {
+    const auto end = std::upper_bound(kRowsOfProducts.begin(), kRowsOfProducts.end(), rows);
+    return {kRowsOfProducts.begin(), end};
+  }
 
-  const ExpertPiece& tile_;
-  Element* all_;
-  int64_t width_;
-  Element* scratch_;
+  const SizedProducts& products_;
+  int64_t left_bytes_, output_bytes_;
 };
 
-ProductShape forward_product(const PackedWeight& weight, int64_t rows) {
-  return {.rows = rows,
-          .columns = weight.out,
+ProductShape forward_product(const PackedWeight& weight) {
+  return {.columns = weight.out,
           .inner = weight.in,
           .right = has_packed_products(weight.type) ? Operand::Packed : Operand::Transposed,
           .type = weight.type,
           .output_type = weight.type};
 }
-ProductShape backward_product(const PackedWeight& weight, int64_t rows, DataType output_type) {
-  return {.rows = rows,
-          .columns = weight.in,
+ProductShape backward_product(const PackedWeight& weight, DataType output_type) {
+  return {.columns = weight.in,
           .inner = weight.out,
           .right = has_packed_products(weight.type) ? Operand::Packed : Operand::Plain,
           .type = weight.type,
@@ -58,13 +64,6 @@ ProductShape backward_product(const PackedWeight& weight, int64_t rows, DataType
 }
 const void* backward_operand(const PackedWeight& weight) {
   return has_packed_products(weight.type) ? weight.backward() : weight.data;
-}
-
-// Every tile that any routing may need.
-template <typename Make>
-void for_each_tile_size(int64_t most_rows, const Make& make) {
-  const int64_t most = std::min(kTile, rounded_up(most_rows, kTileMultiple));
-  for (int64_t rows = kTileMultiple; rows <= most; rows += kTileMultiple) make(rows);
 }
 
 void check_weights(std::span<const ExpertWeights> weights, const ExpertShape& shape) {
@@ -123,70 +122,50 @@ PENSTOCK_INLINE inline float activation_backward(const ActivationBackward<Elemen
   return sum(products);
 }
 
-// Scratch of one tile.
-struct TileScratch {
-  TileScratch(const ExpertShape& shape, DataType type) {
-    const auto place = [&](int64_t elements, int64_t bytes) { return layout.add<char>(elements * bytes); };
-    hidden = place(kTile * shape.hidden, size_bytes(type));
-    gate_up = place(kTile * 2 * shape.intermediate, size_bytes(type));
-    activated = place(kTile * shape.intermediate, 4);
-    output = place(kTile * shape.hidden, size_bytes(type));
-  }
-  template <typename Element>
-  static Element* at(float* scratch, int64_t offset) {
-    return reinterpret_cast<Element*>(scratch + offset);
-  }
+template <typename Element>
+Element* rows_of(const TensorView& rows, const ExpertPiece& tile) {
+  return data<Element>(rows) + tile.first * rows.size(1);
+}
 
-  ScratchLayout layout;
-  int64_t hidden, gate_up, activated, output;
+// Both products of a pass.
+struct TileProducts {
+  RowProducts gate_up, down;
 };
 
 template <typename Element>
-void forward_tile(Context& context, const ExpertPiece& tile, const ExpertWeights& weights,
-                  const TileScratch& places, const TensorView& payload, const TensorView& gate_up,
+void forward_tile(Context& context, const TileProducts& products, const ExpertPiece& tile,
+                  const ExpertWeights& weights, const TensorView& payload, const TensorView& gate_up,
                   const TensorView& output) {
-  float* const scratch = context.thread_scratch();
-  const TileRows<Element> x(tile, payload, TileScratch::at<Element>(scratch, places.hidden));
-  const TileRows<Element> gates(tile, gate_up, TileScratch::at<Element>(scratch, places.gate_up));
-  const TileRows<Element> to(tile, output, TileScratch::at<Element>(scratch, places.output));
-  auto* const activated = TileScratch::at<Element>(scratch, places.activated);
-  context.made_product(forward_product(weights.gate_up, tile.filled))
-      .run(x.filled(), weights.gate_up.forward(), gates.room());
-  activate(gates.room(), tile.filled, weights.down.in, activated);
-  gates.put_back();
-  context.made_product(forward_product(weights.down, tile.filled))
-      .run(activated, weights.down.forward(), to.room());
-  to.put_back();
+  auto* const activated = reinterpret_cast<Element*>(context.thread_scratch());
+  Element* const gates = rows_of<Element>(gate_up, tile);
+  products.gate_up.run(tile.rows, rows_of<Element>(payload, tile), weights.gate_up.forward(), gates);
+  activate(gates, tile.rows, weights.down.in, activated);
+  products.down.run(tile.rows, activated, weights.down.forward(), rows_of<Element>(output, tile));
 }
 
 template <typename Element>
-void backward_tile(Context& context, const ExpertPiece& tile, const ExpertWeights& weights,
-                   const TileScratch& places, const ExpertInputGradient& rows) {
-  float* const scratch = context.thread_scratch();
+void backward_tile(Context& context, const TileProducts& products, const ExpertPiece& tile,
+                   const ExpertWeights& weights, const ExpertInputGradient& rows) {
+  float* const activated_gradient = context.thread_scratch();
   const int64_t width = weights.down.in;
-  const TileRows<Element> gradients(tile, rows.output_gradient,
-                                    TileScratch::at<Element>(scratch, places.hidden));
-  const TileRows<Element> gates(tile, rows.gate_up_gradient,
-                                TileScratch::at<Element>(scratch, places.gate_up));
-  const TileRows<Element> to(tile, rows.payload_gradient, TileScratch::at<Element>(scratch, places.output));
-  auto* const activated_gradient = TileScratch::at<float>(scratch, places.activated);
-  context.made_product(backward_product(weights.down, tile.filled, DataType::Float32))
-      .run(gradients.filled(), backward_operand(weights.down), activated_gradient);
+  Element* const gates = rows_of<Element>(rows.gate_up, tile);
+  Element* const gate_gradients = rows_of<Element>(rows.gate_up_gradient, tile);
+  Element* const weighted = rows_of<Element>(rows.weighted, tile);
+  products.down.run(tile.rows, rows_of<Element>(rows.output_gradient, tile), backward_operand(weights.down),
+                    activated_gradient);
   vectorised([&]() PENSTOCK_INLINE {
     for (int64_t r = 0; r < tile.rows; ++r) {
-      const int64_t row = tile.first + r;
-      rows.weight_gradient.f32()[row] = activation_backward<Element>(
-          {.gate_up = data<Element>(rows.gate_up) + row * 2 * width,
-           .activated_gradient = activated_gradient + r * width,
-           .weight = rows.weight.f32()[row],
-           .weighted = data<Element>(rows.weighted) + row * width,
-           .gate_up_gradient = data<Element>(rows.gate_up_gradient) + row * 2 * width},
-          width);
+      rows.weight_gradient.f32()[tile.first + r] =
+          activation_backward<Element>({.gate_up = gates + r * 2 * width,
+                                        .activated_gradient = activated_gradient + r * width,
+                                        .weight = rows.weight.f32()[tile.first + r],
+                                        .weighted = weighted + r * width,
+                                        .gate_up_gradient = gate_gradients + r * 2 * width},
+                                       width);
     }
   });
-  context.made_product(backward_product(weights.gate_up, tile.filled, weights.gate_up.type))
-      .run(gates.filled(), backward_operand(weights.gate_up), to.room());
-  to.put_back();
+  products.gate_up.run(tile.rows, gate_gradients, backward_operand(weights.gate_up),
+                       rows_of<Element>(rows.payload_gradient, tile));
 }
 
 }  // namespace
@@ -196,17 +175,14 @@ void experts(Context& context, TensorView payload, TensorView offsets, std::span
   const ExpertShape shape = expert_shape(payload, gate_up, offsets);
   check_weights(weights, shape);
   expect_matrix(output, shape.most_rows, shape.hidden, "output of the experts", shape.type);
-  for_each_tile_size(shape.most_rows, [&](int64_t rows) {
-    context.product(forward_product(weights[0].gate_up, rows));
-    context.product(forward_product(weights[0].down, rows));
-  });
-  const TileScratch places(shape, shape.type);
-  context.reserve_per_thread(places.layout.floats());
-  const ExpertPieces tiles(offsets, kTile, kTileMultiple);
+  const TileProducts products{{context, forward_product(weights[0].gate_up), shape.most_rows},
+                              {context, forward_product(weights[0].down), shape.most_rows}};
+  context.reserve_per_thread(kTile * shape.intermediate);
+  const std::span<const ExpertPiece> tiles = expert_pieces(context, offsets, kTile, shape.most_rows);
   with_element(shape.type, [&](auto element) {
-    context.parallel_for(tiles.count(), [&](int64_t index) {
-      const ExpertPiece tile = tiles[index];
-      forward_tile<decltype(element)>(context, tile, weights[static_cast<size_t>(tile.expert)], places,
+    context.parallel_for(std::ssize(tiles), [&](int64_t index) {
+      const ExpertPiece& tile = tiles[static_cast<size_t>(index)];
+      forward_tile<decltype(element)>(context, products, tile, weights[static_cast<size_t>(tile.expert)],
                                       payload, gate_up, output);
     });
   });
@@ -222,17 +198,15 @@ void experts_input_gradient(Context& context, const ExpertInputGradient& rows, T
                 shape.type);
   expect_matrix(rows.weighted, shape.most_rows, shape.intermediate, "weighted", shape.type);
   expect_matrix(rows.payload_gradient, shape.most_rows, shape.hidden, "payload_gradient", shape.type);
-  for_each_tile_size(shape.most_rows, [&](int64_t count) {
-    context.product(backward_product(weights[0].down, count, DataType::Float32));
-    context.product(backward_product(weights[0].gate_up, count, shape.type));
-  });
-  const TileScratch places(shape, shape.type);
-  context.reserve_per_thread(places.layout.floats());
-  const ExpertPieces tiles(offsets, kTile, kTileMultiple);
+  const TileProducts products{
+      {context, backward_product(weights[0].gate_up, shape.type), shape.most_rows},
+      {context, backward_product(weights[0].down, DataType::Float32), shape.most_rows}};
+  context.reserve_per_thread(kTile * shape.intermediate);
+  const std::span<const ExpertPiece> tiles = expert_pieces(context, offsets, kTile, shape.most_rows);
   with_element(shape.type, [&](auto element) {
-    context.parallel_for(tiles.count(), [&](int64_t index) {
-      const ExpertPiece tile = tiles[index];
-      backward_tile<decltype(element)>(context, tile, weights[static_cast<size_t>(tile.expert)], places,
+    context.parallel_for(std::ssize(tiles), [&](int64_t index) {
+      const ExpertPiece& tile = tiles[static_cast<size_t>(index)];
+      backward_tile<decltype(element)>(context, products, tile, weights[static_cast<size_t>(tile.expert)],
                                        rows);
     });
   });

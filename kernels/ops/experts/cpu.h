@@ -2,9 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
+#include <memory>
+#include <span>
 
-#include "kernels/ops/cpu/matrix_product.h"
+#include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/partition.h"
 #include "kernels/ops/experts/contract.h"
 
@@ -19,63 +20,27 @@ struct ExpertPiece {
   int64_t expert = 0;
   int64_t first = 0;
   int64_t rows = 0;
-  int64_t filled = 0;         // rows of its products: the others are zeros
-  int64_t filled_before = 0;  // of all pieces before it
 };
 
-// The rows of every expert in pieces of `size`, each filled up to a multiple of `multiple`.
-class ExpertPieces {
- public:
-  ExpertPieces(const TensorView& offsets, int64_t size, int64_t multiple)
-      : offsets_(offsets.i32()), experts_(offsets.elements() - 1), size_(size), multiple_(multiple) {}
-
-  int64_t count() const {
-    int64_t pieces = 0;
-    for (int64_t e = 0; e < experts_; ++e) pieces += rows_of(e).pieces();
-    return pieces;
-  }
-  ExpertPiece operator[](int64_t index) const {
-    for (int64_t e = 0; e < experts_; ++e) {
-      const Partition rows = rows_of(e);
-      if (index < rows.pieces()) return piece(e, index, filled_before(e));
-      index -= rows.pieces();
+// The rows of every expert in pieces of `size`, the last one of each shorter; in the order of the rows. They stay valid
+// until the next call. most_rows: of all experts, in any call.
+inline std::span<const ExpertPiece> expert_pieces(Context& context, const TensorView& offsets, int64_t size,
+                                                  int64_t most_rows) {
+  const int64_t experts = offsets.elements() - 1;
+  const int64_t most_pieces = most_rows / size + experts;
+  constexpr int64_t kFloats = sizeof(ExpertPiece) / sizeof(float);
+  auto* const pieces =
+      reinterpret_cast<ExpertPiece*>(context.reserve_shared(most_pieces * kFloats, Shared::ExpertPieces));
+  int64_t count = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t first = offsets.i32()[e];
+    const Partition rows{offsets.i32()[e + 1] - first, size};
+    for (int64_t piece = 0; piece < rows.pieces(); ++piece) {
+      PENSTOCK_CHECK(count < most_pieces, "the experts' offsets pass {} rows", most_rows);
+      std::construct_at(&pieces[count++], ExpertPiece{e, first + rows.begin(piece), rows.length(piece)});
     }
-    PENSTOCK_CHECK(false, "a piece past the last row");
-    return {};
   }
-  // Filled rows of the experts before this one.
-  int64_t filled_before(int64_t expert) const {
-    int64_t filled = 0;
-    for (int64_t e = 0; e < expert; ++e) filled += rounded_up(rows_of(e).total, multiple_);
-    return filled;
-  }
-  Partition rows_of(int64_t expert) const { return {offsets_[expert + 1] - offsets_[expert], size_}; }
-  // Of one expert, whose pieces begin behind `filled_before` filled rows.
-  ExpertPiece piece(int64_t expert, int64_t index, int64_t filled_before) const {
-    const Partition rows = rows_of(expert);
-    return {.expert = expert,
-            .first = offsets_[expert] + rows.begin(index),
-            .rows = rows.length(index),
-            .filled = rounded_up(rows.length(index), multiple_),
-            .filled_before = filled_before + rows.begin(index)};
-  }
-
- private:
-  const int32_t* offsets_;
-  int64_t experts_;
-  int64_t size_;
-  int64_t multiple_;
-};
-
-// Columns [column, column + width) of the piece's rows into `to` [filled, width], zeros behind them. Rows of `from` stand
-// `stride` apart.
-template <typename Element>
-void fill_up(const ExpertPiece& piece, const Element* from, int64_t stride, int64_t width, Element* to) {
-  const auto bytes = static_cast<size_t>(width) * sizeof(Element);
-  for (int64_t r = 0; r < piece.rows; ++r) {
-    std::memcpy(to + r * width, from + (piece.first + r) * stride, bytes);
-  }
-  std::memset(to + piece.rows * width, 0, static_cast<size_t>(piece.filled - piece.rows) * bytes);
+  return {pieces, static_cast<size_t>(count)};
 }
 
 }  // namespace penstock::kernels::cpu

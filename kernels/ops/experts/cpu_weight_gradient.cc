@@ -1,3 +1,5 @@
+#include <array>
+
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/packing.h"
@@ -8,11 +10,27 @@ namespace {
 
 constexpr int64_t kFeatures = 128;
 constexpr int64_t kRowsOfSum = 512;
-constexpr int64_t kSumMultiple = 32;  // rows of a packed operand come in sixteens, in bfloat16 in thirty-twos
+constexpr int64_t kRoundBytes =
+    512 * 1024;  // of right operands, so that they are still in the cache when they are read
+
+// Rows that a product adds up, after zeros have filled them up: steps of a sixteenth or less.
+constexpr auto kSumSizes = [] {
+  std::array<int64_t, 32> sizes{};
+  int64_t size = 0;
+  for (int64_t& each : sizes) each = size += size < 128 ? 8 : size < 256 ? 16 : 32;
+  return sizes;
+}();
+static_assert(kSumSizes.back() == kRowsOfSum);
+constexpr int64_t kPadding = 32;  // the blocked layout rounds rows up to a multiple: 16, in bfloat16 32
+
+int64_t sum_size(int64_t rows) {
+  return *std::lower_bound(kSumSizes.begin(), kSumSizes.end(), rows);
+}
 
 // Rows of all experts, [R, columns], as the right operands of the sums.
 class SumOperands {
  public:
+  // memory: row_bytes for each row.
   SumOperands(const TensorView& rows, char* memory)
       : rows_(rows), memory_(memory), packed_(has_packed_products(rows.type())) {}
 
@@ -21,18 +39,15 @@ class SumOperands {
   }
 
   template <typename Element>
-  void make(const ExpertPiece& sum, Element* scratch) const {
-    const int64_t columns = rows_.size(1);
-    const Element* from = data<Element>(rows_) + sum.first * columns;
-    if (sum.filled != sum.rows) {
-      fill_up(sum, data<Element>(rows_), columns, columns, scratch);
-      from = scratch;
-    }
-    auto* const to = reinterpret_cast<Element*>(at(sum));
-    if (packed_) return pack_rows(from, sum.filled, columns, to);
-    std::memcpy(to, from, static_cast<size_t>(sum.filled * columns) * sizeof(Element));
+  void make(const ExpertPiece& sum, int64_t place) const {
+    const Element* const from = data<Element>(rows_) + sum.first * columns();
+    auto* const to = reinterpret_cast<Element*>(at(place));
+    const int64_t filled = sum_size(sum.rows);
+    if (packed_) return pack_rows(from, sum.rows, filled, columns(), to);
+    std::copy_n(from, sum.rows * columns(), to);
+    std::fill_n(to + sum.rows * columns(), (filled - sum.rows) * columns(), Element{});
   }
-  char* at(const ExpertPiece& sum) const { return memory_ + sum.filled_before * row_bytes(rows_); }
+  char* at(int64_t place) const { return memory_ + place * row_bytes(rows_); }
   int64_t columns() const { return rows_.size(1); }
 
  private:
@@ -41,98 +56,104 @@ class SumOperands {
   bool packed_;
 };
 
-// Some features of one expert's matrix: whose columns of which rows, and the place of their gradient.
+// Some features of one expert's matrix: the columns of which rows, and the place of their gradient.
 struct FeaturePiece {
-  int64_t expert = 0;
-  TensorView left;  // [R, ..]
+  const TensorView& left;  // [R, ..]
   int64_t column = 0;
   int64_t features = 0;
-  const SumOperands* right = nullptr;
-  float* gradient = nullptr;  // [features, right->columns()]
+  const SumOperands& right;
+  const SizedProducts& products;  // by sum_size()
+  float* gradient = nullptr;      // [features, right.columns()]
 };
 
-// The matrices of all experts in pieces of 128 features: gate, up, down of one expert after another.
-class FeaturePieces {
+// One of the matrices that every expert has, in pieces of 128 features.
+class FeatureMatrix {
  public:
-  FeaturePieces(const ExpertWeightGradient& rows, const ExpertShape& shape,
-                std::span<const ExpertGradients> gradients, const SumOperands& payload,
-                const SumOperands& weighted)
-      : rows_(rows),
-        intermediate_{shape.intermediate, kFeatures},
-        hidden_{shape.hidden, kFeatures},
-        gradients_(gradients),
-        payload_(payload),
-        weighted_(weighted) {}
+  // Its features are columns [column, column + features) of `left` [R, ..].
+  FeatureMatrix(Context& context, const TensorView& left, int64_t column, int64_t features,
+                const SumOperands& right)
+      : left_(left),
+        column_(column),
+        pieces_{features, kFeatures},
+        right_(right),
+        whole_(sums_of(context, pieces_.length(0))),
+        last_(sums_of(context, pieces_.length(pieces_.pieces() - 1))) {}
 
-  int64_t of_an_expert() const { return 2 * intermediate_.pieces() + hidden_.pieces(); }
-  int64_t count() const { return of_an_expert() * static_cast<int64_t>(gradients_.size()); }
-
-  FeaturePiece operator[](int64_t index) const {
-    const int64_t expert = index / of_an_expert();
-    const ExpertGradients& of = gradients_[static_cast<size_t>(expert)];
-    int64_t piece = index % of_an_expert();
-    if (piece < intermediate_.pieces())
-      return {expert,
-              rows_.gate_up_gradient,
-              intermediate_.begin(piece),
-              intermediate_.length(piece),
-              &payload_,
-              row(of.gate, intermediate_.begin(piece))};
-    piece -= intermediate_.pieces();
-    if (piece < intermediate_.pieces())
-      return {expert,
-              rows_.gate_up_gradient,
-              intermediate_.total + intermediate_.begin(piece),
-              intermediate_.length(piece),
-              &payload_,
-              row(of.up, intermediate_.begin(piece))};
-    piece -= intermediate_.pieces();
-    return {expert,
-            rows_.output_gradient,
-            hidden_.begin(piece),
-            hidden_.length(piece),
-            &weighted_,
-            row(of.down, hidden_.begin(piece))};
+  int64_t pieces() const { return pieces_.pieces(); }
+  FeaturePiece piece(int64_t index, const TensorView& gradient) const {
+    const int64_t first = pieces_.begin(index);
+    return {.left = left_,
+            .column = column_ + first,
+            .features = pieces_.length(index),
+            .right = right_,
+            .products = index + 1 == pieces() ? last_ : whole_,
+            .gradient = gradient.f32() + first * gradient.size(1)};
   }
 
  private:
-  static float* row(const TensorView& gradient, int64_t first) {
-    return gradient.f32() + first * gradient.size(1);
+  const SizedProducts& sums_of(Context& context, int64_t features) const {
+    const auto end =
+        std::lower_bound(kSumSizes.begin(), kSumSizes.end(), std::min(left_.size(0), kRowsOfSum));
+    return context.products({.rows = features,
+                             .columns = right_.columns(),
+                             .right = has_packed_products(left_.type()) ? Operand::Packed : Operand::Plain,
+                             .result = Result::Added,
+                             .type = left_.type()},
+                            &ProductShape::inner, {kSumSizes.begin(), end + 1});
   }
 
-  const ExpertWeightGradient& rows_;
-  Partition intermediate_, hidden_;
-  std::span<const ExpertGradients> gradients_;
-  const SumOperands& payload_;
-  const SumOperands& weighted_;
+  const TensorView& left_;
+  int64_t column_;
+  Partition pieces_;
+  const SumOperands& right_;
+  const SizedProducts& whole_;
+  const SizedProducts& last_;
 };
 
-ProductShape sum_product(const FeaturePiece& piece, int64_t rows) {
-  const DataType type = piece.left.type();
-  return {.rows = piece.features,
-          .columns = piece.right->columns(),
-          .inner = rows,
-          .right = has_packed_products(type) ? Operand::Packed : Operand::Plain,
-          .result = Result::Added,
-          .type = type};
+// The three matrices of an expert.
+struct ExpertMatrices {
+  FeatureMatrix gate, up, down;
+
+  int64_t pieces() const { return gate.pieces() + up.pieces() + down.pieces(); }
+  FeaturePiece piece(int64_t index, const ExpertGradients& gradients) const {
+    if (index < gate.pieces()) return gate.piece(index, gradients.gate);
+    index -= gate.pieces();
+    if (index < up.pieces()) return up.piece(index, gradients.up);
+    return down.piece(index - up.pieces(), gradients.down);
+  }
+};
+
+// Sums in their order, whose right operands are in memory at the same time.
+using Round = std::span<const ExpertPiece>;
+
+// Where the right operand of a sum begins: behind those before it, which padding makes up to 31 rows longer.
+int64_t place(const Round& round, int64_t sum) {
+  return round[static_cast<size_t>(sum)].first - round[0].first + sum * (kPadding - 1);
 }
 
+// As many of the first sums as memory for `most_rows` holds; at least one.
+Round next_round(const Round& sums, int64_t most_rows) {
+  int64_t count = 1;
+  while (count < std::ssize(sums) &&
+         place(sums, count) + sums[static_cast<size_t>(count)].rows + kPadding <= most_rows)
+    ++count;
+  return sums.first(static_cast<size_t>(count));
+}
+
+// Adds what the expert's sums, from the first one of it in the round, give to a piece of its features.
 template <typename Element>
-void add_features(Context& context, const ExpertPieces& sums, int64_t filled_before,
-                  const FeaturePiece& piece) {
+void add_features(Context& context, const Round& round, int64_t first, const FeaturePiece& piece) {
   auto* const left = reinterpret_cast<Element*>(context.thread_scratch());
-  Element* const block = left + kFeatures * kRowsOfSum;
-  const Element* const columns = data<Element>(piece.left) + piece.column;
   const int64_t width = piece.left.size(1);
-  for (int64_t s = 0; s < sums.rows_of(piece.expert).pieces(); ++s) {
-    const ExpertPiece sum = sums.piece(piece.expert, s, filled_before);
-    if (sum.filled == sum.rows) {
-      transpose_columns(columns + sum.first * width, width, sum.rows, piece.features, left);
-    } else {
-      fill_up(sum, columns, width, piece.features, block);
-      transpose_columns(block, piece.features, sum.filled, piece.features, left);
-    }
-    context.made_product(sum_product(piece, sum.filled)).run(left, piece.right->at(sum), piece.gradient);
+  const int64_t expert = round[static_cast<size_t>(first)].expert;
+  for (int64_t s = first; s < std::ssize(round); ++s) {
+    const ExpertPiece& sum = round[static_cast<size_t>(s)];
+    if (sum.expert != expert) break;
+    const int64_t filled = sum_size(sum.rows);
+    transpose_columns(data<Element>(piece.left) + sum.first * width + piece.column,
+                      {.stride = width, .tokens = sum.rows, .filled = filled, .columns = piece.features},
+                      left);
+    piece.products[filled].run(left, piece.right.at(place(round, s)), piece.gradient);
   }
 }
 
@@ -149,16 +170,6 @@ void check(const ExpertWeightGradient& rows, const ExpertShape& shape,
   }
 }
 
-// Every sum that any routing may need.
-void make_products(Context& context, const FeaturePieces& pieces, int64_t most_rows) {
-  const int64_t most = std::min(kRowsOfSum, rounded_up(most_rows, kSumMultiple));
-  for (int64_t index = 0; index < pieces.of_an_expert(); ++index) {
-    for (int64_t rows = kSumMultiple; rows <= most; rows += kSumMultiple) {
-      context.product(sum_product(pieces[index], rows));
-    }
-  }
-}
-
 }  // namespace
 
 void experts_weight_gradient(Context& context, const ExpertWeightGradient& rows, TensorView offsets,
@@ -166,29 +177,36 @@ void experts_weight_gradient(Context& context, const ExpertWeightGradient& rows,
   const ExpertShape shape = expert_shape(rows.payload, rows.gate_up_gradient, offsets);
   check(rows, shape, gradients);
   if (shape.most_rows == 0) return;
-  const int64_t most_filled = shape.most_rows + kSumMultiple * shape.experts;
-  const int64_t payload_bytes = most_filled * SumOperands::row_bytes(rows.payload);
-  const int64_t bytes = payload_bytes + most_filled * SumOperands::row_bytes(rows.weighted);
-  auto* const memory = reinterpret_cast<char*>(context.reserve_shared(bytes / 4, Shared::PackedRows));
+  const int64_t row_bytes = SumOperands::row_bytes(rows.payload) + SumOperands::row_bytes(rows.weighted);
+  const int64_t most_rows = std::max(kRowsOfSum, kRoundBytes / row_bytes) + kPadding;
+  auto* const memory =
+      reinterpret_cast<char*>(context.reserve_shared(most_rows * row_bytes / 4, Shared::PackedRows));
   const SumOperands payload(rows.payload, memory);
-  const SumOperands weighted(rows.weighted, memory + payload_bytes);
-  const FeaturePieces features(rows, shape, gradients, payload, weighted);
-  make_products(context, features, shape.most_rows);
-  context.reserve_per_thread(
-      std::max(2 * kFeatures * kRowsOfSum, kRowsOfSum * std::max(shape.hidden, shape.intermediate)));
-  const ExpertPieces sums(offsets, kRowsOfSum, kSumMultiple);
+  const SumOperands weighted(rows.weighted, memory + most_rows * SumOperands::row_bytes(rows.payload));
+  const ExpertMatrices matrices{
+      {context, rows.gate_up_gradient, 0, shape.intermediate, payload},
+      {context, rows.gate_up_gradient, shape.intermediate, shape.intermediate, payload},
+      {context, rows.output_gradient, 0, shape.hidden, weighted}};
+  context.reserve_per_thread(kFeatures * kRowsOfSum);
   with_element(shape.type, [&](auto element) {
     using Element = decltype(element);
-    context.parallel_for(sums.count(), [&](int64_t index) {
-      const ExpertPiece sum = sums[index];
-      auto* const scratch = reinterpret_cast<Element*>(context.thread_scratch());
-      payload.make(sum, scratch);
-      weighted.make(sum, scratch);
-    });
-    context.parallel_for(features.count(), [&](int64_t index) {
-      const FeaturePiece piece = features[index];
-      add_features<Element>(context, sums, sums.filled_before(piece.expert), piece);
-    });
+    Round left = expert_pieces(context, offsets, kRowsOfSum, shape.most_rows);
+    while (!left.empty()) {
+      const Round round = next_round(left, most_rows);
+      left = left.subspan(round.size());
+      context.parallel_for(std::ssize(round), [&](int64_t s) {
+        payload.make<Element>(round[static_cast<size_t>(s)], place(round, s));
+        weighted.make<Element>(round[static_cast<size_t>(s)], place(round, s));
+      });
+      context.parallel_for(std::ssize(round) * matrices.pieces(), [&](int64_t index) {
+        const int64_t sum = index / matrices.pieces();
+        const int64_t expert = round[static_cast<size_t>(sum)].expert;
+        if (sum > 0 && round[static_cast<size_t>(sum) - 1].expert == expert) return;  // its first one adds it
+        add_features<Element>(
+            context, round, sum,
+            matrices.piece(index % matrices.pieces(), gradients[static_cast<size_t>(expert)]));
+      });
+    }
   });
 }
 

@@ -1,7 +1,9 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
+#include "kernels/ops/cpu/matrix_product.h"
 #include "kernels/ops/testing/experts.h"
 
 namespace penstock::kernels::testing {
@@ -206,6 +208,80 @@ TEST_P(Experts, bits_of_an_expert_do_not_depend_on_the_rows_of_the_others) {
   EXPECT_EQ(alone.experts.gate_gradient[1], among.experts.gate_gradient[1]);
   EXPECT_EQ(alone.experts.up_gradient[1], among.experts.up_gradient[1]);
   EXPECT_EQ(alone.experts.down_gradient[1], among.experts.down_gradient[1]);
+}
+
+TEST_P(Experts, weight_gradients_are_sums_over_the_rows_of_each_expert) {
+  // Every length of a sum that zeros fill up, one and several sums of an expert, and more than fit into memory at a time.
+  Rig rig;
+  const Ints counts = {1, 7, 8, 9, 31, 33, 0, 121, 127, 129, 130, 255, 257, 300, 511, 513, 1030, 5};
+  Layer layer(*rig.ops, 1735, counts, 40, 136, GetParam());
+  layer.run(*rig.ops);
+  const Doubles x = widen(layer.payload.values()), g = widen(layer.gradient.values());
+  const Doubles gates = widen(layer.gate_up_gradient.values()), weighted = widen(layer.weighted.values());
+  for (size_t e = 0; e < counts.size(); ++e) {
+    Doubles gate(136 * 40, 0.25), up(136 * 40, 0.25), down(40 * 136, 0.25);
+    for (int64_t r = layer.offsets[e]; r < layer.offsets[e + 1]; ++r) {
+      for (int64_t i = 0; i < 136; ++i) {
+        for (int64_t h = 0; h < 40; ++h) {
+          gate[i * 40 + h] += gates[r * 272 + i] * x[r * 40 + h];
+          up[i * 40 + h] += gates[r * 272 + 136 + i] * x[r * 40 + h];
+          down[h * 136 + i] += g[r * 40 + h] * weighted[r * 136 + i];
+        }
+      }
+    }
+    expect_close(layer.experts.gate_gradient[e], gate, 1e-5, "gradient of gate");
+    expect_close(layer.experts.up_gradient[e], up, 1e-5, "gradient of up");
+    expect_close(layer.experts.down_gradient[e], down, 1e-5, "gradient of down");
+  }
+}
+
+TEST_P(Experts, a_row_has_the_same_bits_in_every_number_of_rows) {
+  // Where tokens go, and over how many ranks, must not show in the rows of the others.
+  Rig rig;
+  if (!cpu::has_row_invariant_products()) {
+    EXPECT_THAT(cpu_fingerprint(), ::testing::HasSubstr("without row-invariant kernels"));
+    return;
+  }
+  constexpr int64_t kHidden = 40, kInner = 136;
+  Layer all(*rig.ops, 1745, {300}, kHidden, kInner, GetParam());
+  all.run(*rig.ops);
+  for (const auto& [first, count] :
+       {std::pair<int32_t, int32_t>{0, 1}, {5, 2}, {3, 7}, {1, 8}, {9, 121}, {17, 255}}) {
+    Layer some(*rig.ops, 1745, {300}, kHidden, kInner, GetParam());  // the same expert
+    some.offsets = {0, count};
+    const auto rows_of = [first = first, count = count](const Floats& values, int64_t width) {
+      return Floats(values.begin() + first * width, values.begin() + (first + count) * width);
+    };
+    some.payload = Matrix(rows_of(all.payload.values(), kHidden), kHidden, GetParam());
+    some.gradient = Matrix(rows_of(all.gradient.values(), kHidden), kHidden, GetParam());
+    some.weight = rows_of(all.weight, 1);
+    some.rows = count;
+    some.gate_up = some.gate_up_gradient = Matrix(count, 2 * kInner, GetParam());
+    some.output = some.payload_gradient = Matrix(count, kHidden, GetParam());
+    some.weighted = Matrix(count, kInner, GetParam());
+    some.weight_gradient.assign(count, NAN);
+    some.run(*rig.ops);
+    EXPECT_EQ(some.output.values(), rows_of(all.output.values(), kHidden)) << count;
+    EXPECT_EQ(some.payload_gradient.values(), rows_of(all.payload_gradient.values(), kHidden)) << count;
+    EXPECT_EQ(some.gate_up_gradient.values(), rows_of(all.gate_up_gradient.values(), 2 * kInner)) << count;
+    EXPECT_EQ(some.weighted.values(), rows_of(all.weighted.values(), kInner)) << count;
+    EXPECT_EQ(some.weight_gradient, rows_of(all.weight_gradient, 1)) << count;
+  }
+}
+
+TEST_P(Experts, what_is_no_number_leaves_nothing_behind) {
+  // A step that is left out for its norm has filled scratch memory with NaN; zeros that fill up sums must be zeros.
+  Rig fresh, used;
+  Layer expected(*fresh.ops, 1748, kCounts, 40, 136, GetParam());
+  expected.run(*fresh.ops);
+  Layer broken(*used.ops, 1748, {512, 512}, 40, 136, GetParam());
+  broken.payload = broken.gradient = Matrix(Floats(broken.rows * 40, NAN), 40, GetParam());
+  broken.run(*used.ops);
+  Layer layer(*used.ops, 1748, kCounts, 40, 136, GetParam());
+  layer.run(*used.ops);
+  EXPECT_EQ(layer.experts.gate_gradient, expected.experts.gate_gradient);
+  EXPECT_EQ(layer.experts.up_gradient, expected.experts.up_gradient);
+  EXPECT_EQ(layer.experts.down_gradient, expected.experts.down_gradient);
 }
 
 TEST_P(Experts, bits_do_not_depend_on_threads_and_the_gradient_may_overwrite_gate_and_up) {

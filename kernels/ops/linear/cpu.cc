@@ -51,7 +51,7 @@ class TokenOperands {
     with_element(x.type(), [&](auto element) {
       using Element = decltype(element);
       context.parallel_for(sums_.pieces(), [&](int64_t sum) {
-        pack_rows(data<Element>(x) + sums_.begin(sum) * in_, sums_.length(sum), in_,
+        pack_rows(data<Element>(x) + sums_.begin(sum) * in_, sums_.length(sum), sums_.length(sum), in_,
                   reinterpret_cast<Element*>(memory_ + sum * stride_));
       });
     });
@@ -101,7 +101,8 @@ void add_features(Context& context, const TokenOperands& operands, const TensorV
   for (int64_t sum = 0; sum < operands.sums().pieces(); ++sum) {
     const int64_t tokens = operands.sums().length(sum);
     transpose_columns(data<Element>(output_gradient) + operands.sums().begin(sum) * stride + piece.column,
-                      stride, tokens, piece.features, left);
+                      {.stride = stride, .tokens = tokens, .filled = tokens, .columns = piece.features},
+                      left);
     context
         .made_product({.rows = piece.features,
                        .columns = in,

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <type_traits>
 
 #include "base/ieee_math.h"
 #include "kernels/ops/cpu/context.h"
@@ -21,6 +22,15 @@ void convert(const From* from, int64_t count, To* to) {
     for_each_lanes(count, [&](const auto& lanes, int64_t i)
                               PENSTOCK_INLINE { lanes.store(to + i, lanes.load(from + i)); });
   });
+}
+
+// Rows of activations as float32: themselves, or a copy in scratch.
+const float* widened(const float* rows, int64_t, float*) {
+  return rows;
+}
+const float* widened(const BFloat16* rows, int64_t count, float* scratch) {
+  convert(rows, count, scratch);
+  return scratch;
 }
 
 // Logits to probabilities, in place; returns their log-sum-exp.
@@ -130,8 +140,8 @@ void router(Context& context, TensorView x, TensorView weight, bool normalise, c
       float* const wide = context.thread_scratch();
       float* const left = wide + kTokens * hidden;
       float* const rows = routing.probabilities.f32() + first * shape.experts;
-      convert(data<Element>(x) + first * hidden, count * hidden, wide);
-      context.made_product(logits_product(count, weight)).run(wide, weight.f32(), rows);
+      context.made_product(logits_product(count, weight))
+          .run(widened(data<Element>(x) + first * hidden, count * hidden, wide), weight.f32(), rows);
       vectorised([&]() PENSTOCK_INLINE {
         for (int64_t t = 0; t < count; ++t) {
           routing.log_sum_exp.f32()[first + t] = softmax(rows + t * shape.experts, shape.experts);
@@ -221,10 +231,12 @@ void router_input_gradient(Context& context, TensorView logit_gradient, TensorVi
     context.parallel_for(partition.pieces(), [&](int64_t piece) {
       const int64_t first = partition.begin(piece);
       const int64_t count = partition.length(piece);
-      float* const wide = context.thread_scratch();
+      Element* const to = data<Element>(x_gradient) + first * hidden;
+      constexpr bool kWide = std::is_same_v<Element, float>;
+      float* const wide = kWide ? reinterpret_cast<float*>(to) : context.thread_scratch();
       context.made_product(x_gradient_product(count, weight))
           .run(logit_gradient.f32() + first * experts, weight.f32(), wide);
-      convert(wide, count * hidden, data<Element>(x_gradient) + first * hidden);
+      if (!kWide) convert(wide, count * hidden, to);
     });
   });
 }
