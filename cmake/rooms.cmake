@@ -98,12 +98,15 @@ penstock_room(tests/programs USES base plan/schedule plan/verification plan/simu
 penstock_room(tests/speed USES base plan/schedule plan/verification plan/simulation)
 # tests/perf: programs that print the numbers of tests/perf/run.
 penstock_room(tests/perf/job USES base plan/spec plan/schedule proto/codec)
+penstock_room(tests/perf/measure USES base kernels/device kernels/tensor LIBRARIES penstock_dnnl)
+penstock_program(penstock-perf-experts tests/perf/experts USES base kernels/device kernels/tensor kernels/ops tests/perf/measure
+  LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-pipeline tests/perf/pipeline USES base plan/schedule plan/simulation proto/codec
-  plan/spec worker/transport worker/transport/gloo worker/transport/shared_memory worker/executor tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
+  plan/spec worker/transport worker/transport/gloo worker/transport/shared_memory worker/executor tests/perf/job tests/perf/measure LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-checkpoint tests/perf/checkpoint USES base proto/codec worker/transport worker/executor
-  tests/perf/job LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
+  tests/perf/job tests/perf/measure LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-schedule tests/perf/schedule USES base plan/schedule plan/verification plan/simulation
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-step tests/perf/step USES base proto/codec kernels/device kernels/tensor worker/transport
-  worker/executor tests/perf/job LIBRARIES penstock_dnnl CLI11::CLI11 nlohmann_json::nlohmann_json)
+  worker/executor tests/perf/job tests/perf/measure LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_room(tests/architecture USES base LIBRARIES nlohmann_json::nlohmann_json)

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "tests/perf/job/measured_job.h"
+#include "tests/perf/measure/times.h"
 #include "worker/executor/rank_session.h"
 #include "worker/transport/in_process.h"
 

@@ -67,9 +67,4 @@ std::vector<ExecutorAssignment> MeasuredJob::assignments() const {
   return assignments;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.at(values.size() / 2);
-}
-
 }  // namespace penstock::perf

@@ -47,7 +47,4 @@ struct MeasuredJob {
   std::vector<ExecutorAssignment> assignments() const;  // [rank]
 };
 
-// The upper of the middle two where their count is even; there must be one.
-double median(std::vector<double> values);
-
 }  // namespace penstock::perf

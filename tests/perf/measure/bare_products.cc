@@ -1,4 +1,4 @@
-#include "tests/perf/step/bare_products.h"
+#include "tests/perf/measure/bare_products.h"
 
 #include <algorithm>
 #include <array>
@@ -57,7 +57,7 @@ constexpr double kSampleSeconds = 0.02;
 
 }  // namespace
 
-// One product in one way: primitives for the pieces, and memory for every time it is run in a microbatch.
+// One product in one way: primitives for the pieces, and memory for every time it is run.
 class BareProducts::Runner {
  public:
   Runner(const Product& product, const Way& way, kernels::DataType type, int64_t count)
@@ -138,14 +138,14 @@ class BareProducts::Runner {
   int64_t repetitions_ = 1;  // of all operands
 };
 
-BareProducts::BareProducts(const StepShape& shape) {
+BareProducts::BareProducts(const std::vector<Product>& products, kernels::DataType type) {
   kernels::use_one_openmp_thread();
-  for (const Product& product : products_of_microbatch(shape)) {
+  for (const Product& product : products) {
     double fastest = 0;
     Way best;
     for (const Way& way : ways_of(product)) {
       if (product.rows % way.rows != 0 || product.inner % way.inner != 0) continue;
-      Runner runner(product, way, shape.type, 1);
+      Runner runner(product, way, type, 1);
       runner.run();
       double least = runner.seconds();
       for (double spent = least; spent < kSampleSeconds;) {
@@ -158,7 +158,7 @@ BareProducts::BareProducts(const StepShape& shape) {
         best = way;
       }
     }
-    runners_.push_back(std::make_unique<Runner>(product, best, shape.type, product.count));
+    runners_.push_back(std::make_unique<Runner>(product, best, type, product.count));
   }
 }
 

@@ -24,6 +24,7 @@
 #include "plan/schedule/families.h"
 #include "plan/simulation/simulate.h"
 #include "tests/perf/job/measured_job.h"
+#include "tests/perf/measure/times.h"
 #include "tests/perf/pipeline/metered_endpoint.h"
 #include "worker/executor/rank_session.h"
 #include "worker/transport/gloo/endpoint.h"

@@ -15,7 +15,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "tests/perf/job/measured_job.h"
-#include "tests/perf/step/bare_products.h"
+#include "tests/perf/measure/bare_products.h"
+#include "tests/perf/measure/times.h"
 #include "tests/perf/step/counted_new.h"
 #include "worker/executor/rank_session.h"
 #include "worker/transport/in_process.h"
@@ -39,42 +40,32 @@ MeasuredJob job_of(const StepShape& shape, const TokenFile& tokens, int steps) {
           .steps = steps};
 }
 
-// Times of the thread that computes, by both clocks.
-struct Times {
-  double cpu = 0;
-  double wall = 0;
-
-  static Times now(const Clock& clock) {
-    return {to_seconds(thread_cpu_time()), to_seconds(clock.now().time_since_epoch())};
-  }
-  Times operator-(const Times& other) const { return {cpu - other.cpu, wall - other.wall}; }
-};
-
 // Runs the bare products after every step, and keeps both times.
 class Measurement {
  public:
-  Measurement(const StepShape& shape, int steps) : shape_(shape), products_(shape) {
+  Measurement(const StepShape& shape, int steps)
+      : shape_(shape), products_(products_of_microbatch(shape), shape.type) {
     step_.reserve(static_cast<size_t>(steps));
     bare_.reserve(static_cast<size_t>(steps));
   }
 
   // Called by the session when a step has ended; the next one begins when it returns.
   Status step_ended() {
-    const Times end = Times::now(clock_);
+    const Times end = Times::now();
     const Allocations now = allocations_so_far();
     ++steps_;
     if (steps_ > kWarmUpSteps) {
       step_.push_back(end - start_);
       own_ = std::max(own_, now.own - before_.own);
       libraries_ = std::max(libraries_, now.libraries - before_.libraries);
-      const Times bare_start = Times::now(clock_);
+      const Times bare_start = Times::now();
       for (int64_t m = 0; m < shape_.microbatches; ++m) products_.run();
-      bare_.push_back(Times::now(clock_) - bare_start);
+      bare_.push_back(Times::now() - bare_start);
       std::cerr << fmt::format("step {}: {:.3f} s, its products alone {:.3f} s\n", steps_, step_.back().cpu,
                                bare_.back().cpu);
     }
     before_ = allocations_so_far();
-    start_ = Times::now(clock_);
+    start_ = Times::now();
     return ok_status();
   }
 
@@ -122,7 +113,6 @@ class Measurement {
 
   StepShape shape_;
   BareProducts products_;
-  SystemClock clock_;
   std::vector<Times> step_;
   std::vector<Times> bare_;
   int steps_ = 0;

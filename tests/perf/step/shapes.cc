@@ -43,8 +43,4 @@ std::vector<Product> products_of_microbatch(const StepShape& shape) {
   return products;
 }
 
-double flops(const Product& product) {
-  return 2.0 * static_cast<double>(product.rows * product.columns * product.inner * product.count);
-}
-
 }  // namespace penstock::perf

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/tensor/tensor.h"
+#include "tests/perf/measure/product.h"
 
 namespace penstock::perf {
 
@@ -25,27 +26,10 @@ struct StepShape {
   std::string dtype() const { return type == kernels::DataType::BFloat16 ? "bfloat16" : "float32"; }
 };
 
-// output [rows, columns] = left [rows, inner] x right [inner, columns], `count` times a microbatch.
-struct Product {
-  std::string name;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t inner = 0;
-  int64_t count = 0;
-  enum class Kind : uint8_t {
-    Weight,          // right is a weight: in the best layout, made once a step and not counted
-    WeightGradient,  // left comes transposed, and the float32 result is added to
-    Activation,      // both are activations, the float32 result is written (attention's scores)
-  } kind = Kind::Weight;
-  bool wide_result = false;  // float32 also in bfloat16: logits
-};
-
 // Every product that the mathematics asks for, once: for each linear layer output, input gradient and weight gradient
 // (those of one input as one product, which is the faster way); the logits and their two gradients; and attention's
 // products over the causal half of the scores, in tiles of 64 queries: scores, their values, and in the backward the
 // scores again (they are not stored), the gradients of the probabilities, and those of values, keys and queries.
 std::vector<Product> products_of_microbatch(const StepShape& shape);
-
-double flops(const Product& product);
 
 }  // namespace penstock::perf
