@@ -25,6 +25,9 @@ penstock_room(plan/planning USES base plan/schedule plan/simulation plan/generat
 penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/generation
   plan/partition plan/calibration plan/diagnosis plan/planning
   LIBRARIES nlohmann_json::nlohmann_json)
+# interop: the bytes of a job's layers.
+penstock_room(plan/rebalancing USES base plan/spec plan/calibration plan/diagnosis plan/planning plan/interop
+  TEST_USES plan/simulation)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
 penstock_room(proto/codec USES base plan/spec plan/schedule proto)
@@ -73,11 +76,13 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 
 # client: what is said (pure), the connection to the service, the processes of `up`, one file a command, and the
 # command line, which is the only place that includes CLI11.
-penstock_room(client/present USES base plan/spec plan/schedule plan/simulation plan/measurement plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
+penstock_room(client/present USES base plan/spec plan/schedule plan/simulation plan/measurement plan/diagnosis plan/rebalancing
+  plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
+
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
-  plan/cost plan/partition plan/calibration plan/diagnosis plan/measurement plan/planning plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
+  plan/cost plan/partition plan/calibration plan/diagnosis plan/measurement plan/planning plan/rebalancing plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 

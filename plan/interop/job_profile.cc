@@ -78,6 +78,8 @@ StatusOr<int64_t> static_bytes_of(const JobSpec& job, const Item& item) {
   return prediction.total() - prediction.activations;
 }
 
+}  // namespace
+
 Status predict_bytes(const JobSpec& job, LayerCosts& costs) {
   const std::vector<Item> items = model_items(job.model);
   for (size_t i = 0; i < items.size(); ++i) {
@@ -88,8 +90,6 @@ Status predict_bytes(const JobSpec& job, LayerCosts& costs) {
   }
   return ok_status();
 }
-
-}  // namespace
 
 StatusOr<LayerCosts> job_profile_from_json(const std::string& text, const std::string& path,
                                            const JobSpec& job) {

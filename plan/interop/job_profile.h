@@ -16,4 +16,7 @@ namespace penstock::plan {
 StatusOr<LayerCosts> job_profile_from_json(const std::string& text, const std::string& path,
                                            const JobSpec& job);
 
+// Bytes of the job's items, predicted; costs.layers are one an item.
+Status predict_bytes(const JobSpec& job, LayerCosts& costs);
+
 }  // namespace penstock::plan

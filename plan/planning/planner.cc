@@ -56,6 +56,7 @@ SimulationCosts even_costs(const PlanningRequest& request, int stages) {
 }
 
 StatusOr<ComputeProgram> program_of(const PlanningRequest& request, const ScheduleChoice& choice) {
+  if (request.program && choice == request.asked) return *request.program;
   GenerationRequest generation;
   generation.schedule = {.name = choice.schedule,
                          .ranks = request.ranks,
@@ -158,7 +159,7 @@ StatusOr<PlannedStep> play(const PlanningRequest& request, const Made& made, Par
   PENSTOCK_ASSIGN_OR_RETURN(const Simulation simulation,
                             simulate(made.program, costs_of(request, made, partition)));
   step.partition = std::move(partition);
-  step.step_ns = simulation.makespan;
+  step.step_ns = simulation.makespan / made.program.updates;
   step.bubble_fraction = simulation.bubble_fraction;
   return step;
 }

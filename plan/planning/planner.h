@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "plan/partition/partition.h"
+#include "plan/schedule/program.h"
 
 namespace penstock::plan {
 
@@ -38,10 +39,11 @@ struct PlanningRequest {
   int ranks = 1;
   int microbatches = 1;
   std::optional<int64_t> budget_bytes;
-  std::vector<int> current_rank;      // of each layer, where a plan runs already
-  std::vector<ScheduleChoice> among;  // those that fit no shape are left out, and said
-  ScheduleChoice asked;               // the baselines' schedule
-  int64_t latency_ns = 0;             // of a message between ranks
+  std::vector<int> current_rank;          // of each layer, where a plan runs already
+  std::vector<ScheduleChoice> among;      // those that fit no shape are left out, and said
+  ScheduleChoice asked;                   // the baselines' schedule
+  std::optional<ComputeProgram> program;  // of `asked`, where its name alone does not say it
+  int64_t latency_ns = 0;                 // of a message between ranks
   // Asked once for each searched schedule: how long its search may go on. Empty: a fixed number of tries.
   std::function<std::function<bool()>()> start_search;
 };

@@ -37,5 +37,15 @@ TEST(Printable, control_characters_cannot_steer_the_terminal) {
   EXPECT_EQ(printable("größe"), "größe");
 }
 
+TEST(PlannedBar, mark_stands_at_the_plan_and_what_sticks_out_is_behind_it) {
+  EXPECT_EQ(planned_bar(8, 4, 8, 10), "[###|####]");
+  EXPECT_EQ(planned_bar(4, 8, 8, 10), "[####   |]");
+  EXPECT_EQ(planned_bar(4, 0, 8, 10), "[####    ]");
+  EXPECT_EQ(planned_bar(0, 0, 0, 10), "[        ]");
+  EXPECT_EQ(planned_bar(9e9, 9e9, 1, 5), "[##|]");
+  EXPECT_EQ(planned_bar(1, 1, 1, 2), "");
+  EXPECT_EQ(planned_bar(1, 1, 1, 4, Glyphs::Unicode), "[█│]");
+}
+
 }  // namespace
 }  // namespace penstock::plan

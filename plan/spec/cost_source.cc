@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "plan/spec/internal/scalar_text.h"
+#include "plan/spec/internal/sections.h"
 #include "plan/spec/internal/yaml_tree.h"
 #include "plan/spec/limits.h"
 
@@ -67,6 +68,24 @@ StatusOr<std::string> with_costs(const std::string& yaml, const CostNumbers& cos
   if (text.size() <= kLargestJobFileBytes) return text;
   return invalid_argument("line {}: device.costs: they make the job file {} bytes long, expected at most {}",
                           path->line, text.size(), kLargestJobFileBytes);
+}
+
+// As the job file is read, with every item a stage of its own.
+StatusOr<std::vector<EmulatedCosts::Stage>> costs_of_layers(const JobSpec& job) {
+  Problems problems;
+  const YamlNode root = parse_yaml(job.yaml, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  const YamlNode::Entry* device = root.find("device");
+  const YamlNode::Entry* costs = device == nullptr ? nullptr : device->value.find("costs");
+  if (costs == nullptr || costs->value.find("layers") == nullptr) return std::vector<EmulatedCosts::Stage>{};
+  JobSpec by_item = job;
+  by_item.device = {};
+  by_item.parallel.split.clear();
+  for (const Item& item : model_items(job.model)) by_item.parallel.split.push_back({item});
+  Section file(root, "", root.line, problems);
+  read_device(file.section("device"), by_item, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  return by_item.device.costs.stages;
 }
 
 }  // namespace penstock::plan

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plan/spec/job_spec.h"
 
 namespace penstock::plan {
 
@@ -33,5 +34,9 @@ StatusOr<std::string> cost_source(const std::string& yaml);
 // The text, line for line, with the costs in place of the path. InvalidArgument when the path does not stand on one
 // line, the text has none, or it would be too long a job file.
 StatusOr<std::string> with_costs(const std::string& yaml, const CostNumbers& costs);
+
+// What each item of the model takes, in model order, where the costs of the job's emulated device are by layer; empty where
+// they are not.
+StatusOr<std::vector<EmulatedCosts::Stage>> costs_of_layers(const JobSpec& job);
 
 }  // namespace penstock::plan

@@ -54,6 +54,51 @@ TEST(DeviceSection, costs_are_milliseconds_unless_they_have_a_unit) {
   EXPECT_FALSE(spec.device.posts_at_consumer);
 }
 
+TEST(DeviceSection, stage_takes_what_its_layers_take) {
+  const std::string layers =
+      "layers: {embedding: {forward: 1, backward: 2}, block: {forward: 10, backward: 20}, head: {forward: 5, backward: 7}}";
+  const JobSpec spec = read(emulated(layers, ", time_factor: 2"));
+  ASSERT_EQ(spec.device.costs.stages.size(), 2u);
+  int64_t forward = 0, backward = 0;
+  for (size_t stage = 0; stage < 2; ++stage) {
+    int64_t expected = 0;
+    for (const Item& item : spec.parallel.split[stage])
+      expected += item.kind == ItemKind::Block ? 10 : item.kind == ItemKind::Head ? 5 : 1;
+    EXPECT_EQ(spec.device.costs.stages[stage].forward_ns, 2'000'000 * expected);
+    forward += spec.device.costs.stages[stage].forward_ns;
+    backward += spec.device.costs.stages[stage].backward_ns;
+  }
+  const int64_t blocks = spec.model.num_hidden_layers;
+  EXPECT_EQ(forward, 2'000'000 * (6 + 10 * blocks));
+  EXPECT_EQ(backward, 2'000'000 * (9 + 20 * blocks));
+}
+
+TEST(DeviceSection, costs_of_layers_are_there_for_who_plans_the_split) {
+  const JobSpec spec = read(emulated(
+      "layers: {embedding: {forward: 1, backward: 2}, block: {forward: 10, backward: 20}, head: {forward: 5, backward: 7}}"));
+  const auto costs = costs_of_layers(spec);
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  ASSERT_EQ(costs->size(), static_cast<size_t>(spec.model.num_hidden_layers) + 2);
+  EXPECT_EQ(costs->front().forward_ns, 1'000'000);
+  EXPECT_EQ((*costs)[1].backward_ns, 20'000'000);
+  EXPECT_EQ(costs->back().backward_ns, 7'000'000);
+  EXPECT_TRUE(costs_of_layers(read(emulated("stages: {forward: 1, backward: 2}")))->empty());
+}
+
+TEST(DeviceSection, layers_that_are_not_the_models_are_refused) {
+  EXPECT_THAT(
+      refusal(emulated("layers: {block: {forward: 1, backward: 1}, head: {forward: 1, backward: 1}}")),
+      HasSubstr("device.costs.layers.embedding: expected a value"));
+  EXPECT_THAT(
+      refusal(emulated("layers: {embedding: {forward: 1, backward: 1}, block: [{forward: 1, backward: 1}], "
+                       "head: {forward: 1, backward: 1}}")),
+      HasSubstr("device.costs.layers.block: expected a section for all blocks, or a list of"));
+  EXPECT_THAT(
+      refusal(emulated("stages: {forward: 1, backward: 1}, layers: {embedding: {forward: 1, backward: 1}, "
+                       "block: {forward: 1, backward: 1}, head: {forward: 1, backward: 1}}")),
+      HasSubstr("device.costs.stages: expected it or device.costs.layers, found both"));
+}
+
 TEST(DeviceSection, one_section_is_of_all_stages) {
   const JobSpec spec = read(emulated("stages: {forward: 5, backward: 9}, overlapped_pair: 12"));
   ASSERT_EQ(spec.device.costs.stages.size(), 2u);

@@ -84,12 +84,20 @@ class CostReader {
   void read(Section costs, EmulatedCosts& result) {
     std::string file;
     costs.text("file", file);  // where they were read, for people
-    const YamlNode::Entry* stages = costs.entry("stages", Need::Required);
+    const YamlNode::Entry* layers = costs.entry("layers");
+    const YamlNode::Entry* stages =
+        costs.entry("stages", layers == nullptr ? Need::Required : Need::Optional);
     time(costs, "overlapped_pair", result.overlapped_pair_ns);
     time(costs, "latency", result.latency_ns);
     read_bandwidth(costs, result);
     costs.finish();
-    if (stages != nullptr) read_stages(*stages, result);
+    if (stages != nullptr && layers != nullptr) {
+      problems_.expected(stages->line, "device.costs.stages", "it or device.costs.layers", "both");
+    } else if (layers != nullptr) {
+      read_layers(*layers, result);
+    } else if (stages != nullptr) {
+      read_stages(*stages, result);
+    }
   }
 
  private:
@@ -143,6 +151,67 @@ class CostReader {
     for (size_t stage = 0; stage < stages; ++stage) {
       const YamlNode& node = entry.value.items[stage];
       result.stages.push_back(read_stage(node, fmt::format("{}[{}]", field, stage), node.line));
+    }
+  }
+
+  // {embedding: ..., block: ..., head: ...}, each as a stage's; block may be a list of one a block. A stage takes what its
+  // items take, however the model is split.
+  void read_layers(const YamlNode::Entry& entry, EmulatedCosts& result) {
+    const std::string field = "device.costs.layers";
+    Section section(entry.value, field, entry.line, problems_);
+    if (!section.present()) return;
+    const YamlNode::Entry* embedding = section.entry("embedding", Need::Required);
+    const YamlNode::Entry* block = section.entry("block", Need::Required);
+    const YamlNode::Entry* head = section.entry("head", Need::Required);
+    section.finish();
+    if (embedding == nullptr || block == nullptr || head == nullptr) return;
+    const std::vector<EmulatedCosts::Stage> blocks = read_blocks(*block, field + ".block");
+    if (blocks.empty()) return;
+    const EmulatedCosts::Stage first = read_stage(embedding->value, field + ".embedding", embedding->line);
+    const EmulatedCosts::Stage last = read_stage(head->value, field + ".head", head->line);
+    for (const std::vector<Item>& items : job_.parallel.split) {
+      EmulatedCosts::Stage& stage = result.stages.emplace_back();
+      for (const Item& item : items) {
+        add(stage, item.kind == ItemKind::Embedding ? first
+                   : item.kind == ItemKind::Head    ? last
+                                                    : blocks[static_cast<size_t>(item.layer.value)]);
+      }
+    }
+    check_sums(entry.line, result);
+  }
+
+  std::vector<EmulatedCosts::Stage> read_blocks(const YamlNode::Entry& entry, const std::string& field) {
+    const auto count = static_cast<size_t>(job_.model.num_hidden_layers);
+    if (entry.value.is(YamlNode::Kind::Map))
+      return std::vector<EmulatedCosts::Stage>(count, read_stage(entry.value, field, entry.line));
+    std::vector<EmulatedCosts::Stage> blocks;
+    if (!entry.value.is(YamlNode::Kind::List) || entry.value.items.size() != count) {
+      problems_.expected(entry.line, field, fmt::format("a section for all blocks, or a list of {}", count),
+                         entry.value.shown());
+      return blocks;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const YamlNode& node = entry.value.items[i];
+      blocks.push_back(read_stage(node, fmt::format("{}[{}]", field, i), node.line));
+    }
+    return blocks;
+  }
+
+  static void add(EmulatedCosts::Stage& stage, const EmulatedCosts::Stage& item) {
+    stage.forward_ns += item.forward_ns;
+    stage.backward_ns += item.backward_ns;
+    stage.input_gradient_ns += item.input_gradient_ns;
+    stage.weight_gradient_ns += item.weight_gradient_ns;
+  }
+
+  // No action may take longer than one of a stage that is written down, a backward of two halves above all.
+  void check_sums(int line, EmulatedCosts& result) {
+    for (const EmulatedCosts::Stage& stage : result.stages) {
+      const int64_t longest =
+          std::max({stage.forward_ns, stage.backward_ns, stage.input_gradient_ns, stage.weight_gradient_ns});
+      if (longest <= 2 * kLongestNs) continue;
+      return problems_.expected(line, "device.costs.layers", "actions of a stage of at most two hours",
+                                fmt::format("{} s", longest / 1'000'000'000));
     }
   }
 

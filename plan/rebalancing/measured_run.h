@@ -1,0 +1,44 @@
+// One attempt of a job as its ranks measured it. Plain data.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/diagnosis/diagnose.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+
+// What one rank took for one of its stages. A sample is the median of a step's actions; [i] is the same step in both.
+struct StageSamples {
+  int rank = 0;                          // in the job
+  std::vector<double> forward_seconds;   // oldest first
+  std::vector<double> backward_seconds;  // both halves of a split one
+};
+
+struct MeasuredRun {
+  std::string schedule;
+  Split split;
+  std::vector<std::vector<StageSamples>> stages;  // [stage], one for every rank that holds it
+  std::vector<double> step_seconds;               // whole steps, oldest first
+  std::vector<double> optimizer_seconds;          // [rank] medians; empty: not known
+};
+
+// InvalidArgument names the stage: as many as the split has, each with as many forwards as backwards, all above 0.
+Status check_run(const MeasuredRun& run);
+
+// Medians over steps and the lower one over the ranks of a stage, so that one slow rank does not speak for it.
+double forward_seconds(const std::vector<StageSamples>& stage);
+double backward_seconds(const std::vector<StageSamples>& stage);
+double step_seconds(const MeasuredRun& run);
+// Steps of the stage that was measured least.
+int64_t measured_steps(const MeasuredRun& run);
+
+// The older and the newer half of the steps.
+std::vector<MeasuredRun> halves_of(const MeasuredRun& run);
+
+// Imbalance, straggler, data variance: diagnose.h, with the ranks of a stage as its replicas.
+StatusOr<Diagnosis> diagnose_run(const MeasuredRun& run);
+
+}  // namespace penstock::plan

@@ -1,0 +1,99 @@
+// The split that a job should have had, from what its stages took: the decision of `penstock rebalance`.
+//
+//   1. layer costs      typed least squares over the stage totals of all measured splits (plan/calibration)
+//   2. the best split   exact, within the memory budget, with the in-flight counts of the job's own program
+//                       (plan/partition), then handed on layer by layer while its simulation gets faster (plan/planning)
+//   3. its step         what the simulation says of the best split, times what was measured over what it says of this one
+//   4. move or stay     plan/diagnosis/should_move: both halves of the measured steps must agree, and the gain must exceed
+//                       the model's error
+//
+// Schedule, stages a rank, microbatches and everything else stay: the losses keep every bit. What the optimizer took is shared out over
+// the layers by their bytes and counts as part of each microbatch.
+//
+// Where stage totals cannot tell the embedding from the blocks (two stages and no other split: two sums, three unknowns)
+// the embedding is taken as nothing, which it nearly is, and that is noted.
+// Pure; any thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/calibration/layer_times.h"
+#include "plan/diagnosis/should_move.h"
+#include "plan/planning/planner.h"
+#include "plan/rebalancing/measured_run.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock::plan {
+
+struct ProposalOptions {
+  int64_t steps_left = 0;
+  double move_seconds = 0;    // restart and reshard, as measured
+  double least_error = 0.04;  // of the model, where its error on this run is smaller
+  int64_t samples_min = 100;  // actions of the least measured stage
+};
+
+struct StageFigures {
+  double measured_ms = 0;  // forward and backward of a microbatch, now
+  double modelled_ms = 0;  // the same from the layer costs
+};
+
+struct Proposal {
+  Split now;
+  Split best;
+  std::vector<StageFigures> stages;      // of `now`
+  std::vector<double> best_ms;           // of every stage of `best`, from the layer costs
+  std::vector<int64_t> best_rank_bytes;  // [pipeline rank] peak
+  double step_seconds = 0;               // measured
+  double modelled_step_seconds = 0;      // simulated, of `now`
+  double best_step_seconds = 0;          // predicted
+  double model_error = 0;                // part of the measured step
+  FittedTimes costs;
+  MoveAnswer answer;
+  std::optional<OversizedLayer> oversized;
+  std::vector<std::string> notes;
+
+  bool changes() const { return now != best; }
+};
+
+// The type of an item's costs: "embedding", "block", "block with experts", "block, recomputed", "head".
+std::string cost_type_of(const JobSpec& job, const Item& item);
+
+// Costs from all runs, oldest first; the last one is of the job's split. InvalidArgument: a run that is none, or types of
+// layers that cannot be told apart, with what would tell them. FailedPrecondition: nothing that another split could change
+// (one stage, stages on two ranks each), or no split fits the budget.
+StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& runs,
+                           const ProposalOptions& options = {});
+
+// What the stages of the newest run should have taken: by the costs that earlier runs of other splits gave, where there are
+// any, else the mean of its stages.
+struct PlannedStages {
+  std::vector<double> ms;  // [stage] forward and backward of a microbatch
+  bool from_costs = false;
+};
+PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>& runs);
+
+// Whether the last change of split has paid: against what the runs before it promised. Nothing where the newest run has the
+// split of the one before, or differs from it in more: another schedule, other ranks.
+struct MoveCheck {
+  Split before;
+  MoveAnswer answer;  // move: keep it; predicted_gain is the gain that came
+};
+StatusOr<std::optional<MoveCheck>> check_last_move(const JobSpec& job, const std::vector<MeasuredRun>& runs);
+
+// The best split of a job whose costs are known before it runs: those of its emulated devices, by layer. Nothing where they are
+// not, where there is one stage, and where no split fits or the schedule has stages on two ranks: then equal counts stay.
+struct PlannedSplit {
+  Split split{};
+  double step_seconds = 0;          // simulated
+  double equal_counts_seconds = 0;  // the same of the job's own split
+};
+StatusOr<std::optional<PlannedSplit>> plan_split(const JobSpec& job);
+
+// The job's file with another split (plan/spec/split_source). FailedPrecondition where that would change nothing: the costs of
+// its emulated devices are by stage.
+StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split);
+
+}  // namespace penstock::plan
