@@ -263,7 +263,7 @@ void TrainingEngine::log_expert_loads(StepIndex step) const {
   const int64_t done = step.value + 1;
   if (done != 1 && done % kStepsBetweenLoads != 0 && done != job_.train.steps) return;
   for (const Stage* stage : model_->stages()) {
-    for (const ExpertLoad* load : stage->expert_loads()) log::info("step {}: {}", done, described(*load));
+    for (const ExpertLoad* load : stage->expert_loads(step)) log::info("step {}: {}", done, described(*load));
   }
 }
 

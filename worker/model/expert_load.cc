@@ -7,7 +7,8 @@
 
 namespace penstock::worker {
 
-void ExpertLoad::clear() {
+void ExpertLoad::begin(StepIndex of) {
+  step = of;
   std::fill(rows.begin(), rows.end(), 0);
   dropped = sequences = tokens = 0;
   balance = z = 0;

@@ -10,6 +10,7 @@
 namespace penstock::worker {
 
 struct ExpertLoad {
+  StepIndex step;
   LayerIndex layer;
   int64_t first_expert = 0;   // of this rank, where ranks share them out
   std::vector<int64_t> rows;  // of each of its experts, whichever rank's tokens they are
@@ -20,7 +21,7 @@ struct ExpertLoad {
   int64_t sequences = 0;
   int64_t tokens = 0;
 
-  void clear();
+  void begin(StepIndex of);  // forgets the step before
 };
 
 // "layer 3: 512 rows an expert, 420 (expert 5) to 610 (expert 0); 3 choices dropped; balance loss 1.04, z-loss 2.1"

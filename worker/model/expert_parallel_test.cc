@@ -82,11 +82,11 @@ TEST_P(ExpertParallel, loads_count_the_rows_of_all_ranks_tokens) {
   const auto ranks = on_ranks(job_, all_in_order);
   const auto one =
       alone(on_one_rank(job_, kSequences), [&](BlockRank& block) { return in_order(block, all_); });
-  const ExpertLoad& expected = *one->stage().expert_loads().front();
+  const ExpertLoad& expected = *one->stage().expert_loads(StepIndex(0)).front();
   std::vector<int64_t> rows;
   int64_t dropped = 0, sequences = 0;
   for (const auto& rank : ranks) {
-    const ExpertLoad& load = *rank->stage().expert_loads().front();
+    const ExpertLoad& load = *rank->stage().expert_loads(StepIndex(0)).front();
     EXPECT_EQ(load.first_expert, static_cast<int64_t>(rows.size()));
     rows.insert(rows.end(), load.rows.begin(), load.rows.end());
     dropped += load.dropped;
@@ -139,6 +139,23 @@ INSTANTIATE_TEST_SUITE_P(
       return fmt::format("{}_ranks_{}{}{}{}", v.ranks, v.dtype, v.capacity_factor > 0 ? "_capacity" : "",
                          v.halves ? "_halves" : "", v.recomputed ? "_recomputed" : "");
     });
+
+TEST(ExpertLoads, of_a_step_that_has_not_ended_are_not_those_of_the_next) {
+  // Without a flush forwards of the next step come before the last backward of this one.
+  const plan::JobSpec job = on_one_rank(job_of({}), kSequences);
+  const auto block = alone(job, [](BlockRank& rank) -> Status {
+    PENSTOCK_RETURN_IF_ERROR(rank.forward(0));
+    PENSTOCK_RETURN_IF_ERROR(rank.forward(1));
+    rank.go_on_to(StepIndex(1));
+    PENSTOCK_RETURN_IF_ERROR(rank.forward(2));
+    rank.stage().begin_step(StepIndex(1));
+    return ok_status();
+  });
+  const int64_t tokens = job.tokens_per_microbatch();
+  EXPECT_EQ(block->stage().expert_loads(StepIndex(0)).front()->tokens, 2 * tokens);
+  EXPECT_EQ(block->stage().expert_loads(StepIndex(1)).front()->tokens, tokens);
+  EXPECT_EQ(block->stage().expert_loads(StepIndex(2)).front()->tokens, 0);
+}
 
 // The documented order, by a rank with all experts that sees the tokens of all ranks as one microbatch: rows of an
 // expert then stand by token, and so by source.

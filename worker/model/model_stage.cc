@@ -132,10 +132,10 @@ void ModelStage::forget_forwards() {
   for (const std::unique_ptr<ModelItem>& item : items_) item->forget_forwards();
 }
 
-std::vector<const ExpertLoad*> ModelStage::expert_loads() const {
+std::vector<const ExpertLoad*> ModelStage::expert_loads(StepIndex step) const {
   std::vector<const ExpertLoad*> loads;
   for (const std::unique_ptr<ModelItem>& item : items_) {
-    if (item->expert_load() != nullptr) loads.push_back(item->expert_load());
+    if (const ExpertLoad* load = item->expert_load(step)) loads.push_back(load);
   }
   return loads;
 }

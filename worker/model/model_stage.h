@@ -104,7 +104,7 @@ class ModelStage final : public Stage {
   bool has_loss() const override { return head_ != nullptr; }
   double loss_sum() const override;
   int64_t loss_targets() const override;
-  std::vector<const ExpertLoad*> expert_loads() const override;
+  std::vector<const ExpertLoad*> expert_loads(StepIndex step) const override;
 
  private:
   Status check(const StageCall& call, plan::ActionKind kind) const;

@@ -214,7 +214,7 @@ TEST_F(ModelStageTest, experts_that_are_full_drop_choices_and_say_how_many) {
   ASSERT_EQ(spec.expert_capacity(), 19);  // 0.9 x 42 tokens x 2 choices / 4 experts
   SequentialRun run(spec, cut(spec.model));
   run.run_step(0);
-  const std::vector<const ExpertLoad*> loads = run.stage(0).expert_loads();
+  const std::vector<const ExpertLoad*> loads = run.stage(0).expert_loads(StepIndex(0));
   ASSERT_EQ(loads.size(), 3u);
   for (const ExpertLoad* load : loads) {
     int64_t rows = 0;
@@ -226,7 +226,7 @@ TEST_F(ModelStageTest, experts_that_are_full_drop_choices_and_say_how_many) {
     EXPECT_EQ(rows + load->dropped, 4 * 42 * 2);
   }
   run.begin_step(1);
-  EXPECT_EQ(run.stage(0).expert_loads()[0]->dropped, 0);
+  EXPECT_EQ(run.stage(0).expert_loads(StepIndex(1))[0]->dropped, 0);
 }
 
 TEST_F(ModelStageTest, any_number_of_threads_gives_the_same_bits) {

@@ -43,7 +43,7 @@ TEST_P(MoeFixtureTest, the_experts_losses_agree) {
   SequentialRun run(job_, cut(job_.model));
   load_weights(run);
   run.run_step(0);
-  const std::vector<const ExpertLoad*> loads = run.stage(0).expert_loads();
+  const std::vector<const ExpertLoad*> loads = run.stage(0).expert_loads(StepIndex(0));
   ASSERT_EQ(loads.size(), 1u);
   const ExpertLoad& load = *loads[0];
   EXPECT_EQ(load.layer, LayerIndex(1));

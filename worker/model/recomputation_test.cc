@@ -100,7 +100,8 @@ TEST_F(RecomputationTest, experts_are_counted_once) {
   SequentialRun kept(plain, cut(plain.model));
   SequentialRun again(recomputing_all(plain), cut(plain.model));
   for (SequentialRun* run : {&kept, &again}) run->run_step(0);
-  const auto expected = kept.stage(0).expert_loads(), found = again.stage(0).expert_loads();
+  const auto expected = kept.stage(0).expert_loads(StepIndex(0)),
+             found = again.stage(0).expert_loads(StepIndex(0));
   ASSERT_EQ(found.size(), 3u);
   for (size_t i = 0; i < found.size(); ++i) {
     EXPECT_EQ(found[i]->rows, expected[i]->rows);

@@ -56,8 +56,9 @@ class Stage {
     const int64_t targets = loss_targets();
     return targets == 0 ? 0 : loss_sum() / static_cast<double>(targets);
   }
-  // How the experts of its blocks were used in the step so far, block after block.
-  virtual std::vector<const ExpertLoad*> expert_loads() const { return {}; }
+  // How the experts of its blocks were used in a step so far, block after block: of the one that runs, those that its
+  // forwards have begun, and the one that has just ended.
+  virtual std::vector<const ExpertLoad*> expert_loads(StepIndex) const { return {}; }
 };
 
 }  // namespace penstock::worker

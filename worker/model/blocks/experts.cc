@@ -77,9 +77,13 @@ Experts::Experts(const StageEnvironment& environment, LayerIndex layer, const Sa
     gradients_.push_back({gate_.back()->gradient, of_expert("up_proj").gradient, down_.back()->gradient});
   }
   weights_.resize(gate_.size());
-  load_.layer = layer;
-  load_.first_expert = range.first;
-  load_.rows.resize(weights_.size());
+  // A step for every microbatch in flight, and the one that has just ended.
+  loads_.resize(leases_.size() + 1);
+  for (ExpertLoad& load : loads_) {
+    load.layer = layer;
+    load.first_expert = range.first;
+    load.rows.resize(weights_.size());
+  }
   if (ranks_ == 1) return;
   const GroupMember* const group = environment.expert_group;
   PENSTOCK_CHECK(group != nullptr && group->ranks == ranks_, "layer {} shares its experts out among {} ranks",
@@ -123,6 +127,7 @@ TensorView Experts::output_gradients(const ItemCall& call, int64_t part) const {
 
 void Experts::forget_forwards() {
   for (Leases& each : leases_) each = {};
+  for (ExpertLoad& load : loads_) load.begin(StepIndex());
 }
 
 // Their packed copies move with the version of the weights.
@@ -165,7 +170,7 @@ Status Experts::forward(const ItemCall& call, TensorView x, TensorView added, Te
     const TensorView residual = added.empty() ? added : of_part(added, p);
     PENSTOCK_RETURN_IF_ERROR(combine(call, part(call, p), residual, of_part(output, p)));
   }
-  if (!call.evaluation && !call.again) note_load(call, dropped);
+  if (!call.warm_up && !call.evaluation && !call.again) note_load(call, dropped);
   if (!call.keeps) leases(call).inputs.release();
   return ok_status();
 }
@@ -302,20 +307,27 @@ void Experts::weight_gradient(const ItemCall& call, TensorView output_gradient, 
   leases(call) = {};
 }
 
+ExpertLoad& Experts::load_of(StepIndex step) {
+  ExpertLoad& load = loads_[static_cast<size_t>(step.value) % loads_.size()];
+  if (load.step != step) load.begin(step);
+  return load;
+}
+
 // Rows of every rank's tokens, and what this rank's router decided.
 void Experts::note_load(const ItemCall& call, int64_t dropped) {
+  ExpertLoad& load = load_of(call.step);
   for (int64_t p = 0; p < parts_; ++p) {
     const Part part = this->part(call, p);
     const kernels::RouterLossShape counts = counted(call, p);
     const kernels::RouterLosses losses = call.operators.router_losses(part.routing, counts);
     const int32_t* const offsets = offsets_here(call, part).i32();
-    for (size_t e = 0; e < load_.rows.size(); ++e) load_.rows[e] += offsets[e + 1] - offsets[e];
-    load_.balance += losses.balance;
-    load_.z += losses.z;
-    load_.sequences += counts.sequences;
-    load_.tokens += counts.sequences * counts.sequence_length;
+    for (size_t e = 0; e < load.rows.size(); ++e) load.rows[e] += offsets[e + 1] - offsets[e];
+    load.balance += losses.balance;
+    load.z += losses.z;
+    load.sequences += counts.sequences;
+    load.tokens += counts.sequences * counts.sequence_length;
   }
-  load_.dropped += dropped;
+  load.dropped += dropped;
 }
 
 }  // namespace penstock::worker

@@ -62,8 +62,7 @@ class Experts final : public FeedForward {
                         kernels::TensorView x_gradient) override;
   void weight_gradient(const ItemCall& call, kernels::TensorView output_gradient,
                        kernels::TensorView x) override;
-  const ExpertLoad* load() const override { return &load_; }
-  void clear_load() override { load_.clear(); }
+  const ExpertLoad* load(StepIndex step) override { return &load_of(step); }
   void forget_forwards() override;
 
  private:
@@ -102,6 +101,7 @@ class Experts final : public FeedForward {
   kernels::TensorView offsets_here(const ItemCall& call, const Part& part) const;
   kernels::Dispatch arrivals(const ItemCall& call, const Part& part) const;
   RowExchange& exchange(const Part& part) { return *exchanges_[static_cast<size_t>(part.index)]; }
+  ExpertLoad& load_of(StepIndex step);
   void note_load(const ItemCall& call, int64_t dropped);
 
   Saved saved_;
@@ -121,7 +121,9 @@ class Experts final : public FeedForward {
   std::vector<const Parameter*> gate_, down_;    // by expert of this rank; up shares gate's product
   std::vector<kernels::ExpertWeights> weights_;  // of the version that is read
   std::vector<kernels::ExpertGradients> gradients_;
-  ExpertLoad load_;
+  // Of the steps that may be under way at once, each at its number modulo theirs: without a flush forwards of the next
+  // ones run before a step ends.
+  std::vector<ExpertLoad> loads_;
 };
 
 }  // namespace penstock::worker

@@ -28,9 +28,8 @@ class FeedForward {
   virtual void weight_gradient(const ItemCall& call, kernels::TensorView output_gradient,
                                kernels::TensorView x) = 0;
 
-  // How its experts were used in the step so far; null where there are none.
-  virtual const ExpertLoad* load() const { return nullptr; }
-  virtual void clear_load() {}
+  // How its experts were used in a step so far; null where there are none.
+  virtual const ExpertLoad* load(StepIndex) { return nullptr; }
   // Gives back what forwards hold beside their slots whose backwards will not come.
   virtual void forget_forwards() {}
 };

@@ -54,8 +54,8 @@ class ModelItem {
   virtual void begin_step() {}
   // Gives back what forwards hold beside their slots whose backwards will not come.
   virtual void forget_forwards() {}
-  // How its experts were used in the step so far; null where it has none.
-  virtual const ExpertLoad* expert_load() const { return nullptr; }
+  // How its experts were used in a step so far; null where it has none.
+  virtual const ExpertLoad* expert_load(StepIndex) { return nullptr; }
 
   // Where the item keeps the residual that comes in. Empty for the embedding.
   virtual kernels::TensorView saved_residual(void* input_slot) const = 0;

@@ -55,8 +55,7 @@ class TransformerBlock final : public ModelItem {
   Status input_gradient(const ItemCall& call, kernels::TensorView output_gradient,
                         kernels::TensorView input_gradient) override;
   void weight_gradient(const ItemCall& call) override;
-  const ExpertLoad* expert_load() const override { return feed_forward_->load(); }
-  void begin_step() override { feed_forward_->clear_load(); }
+  const ExpertLoad* expert_load(StepIndex step) override { return feed_forward_->load(step); }
   void forget_forwards() override { feed_forward_->forget_forwards(); }
 
  private:

@@ -106,6 +106,9 @@ class BlockRank {
     sequence_of_ = std::move(sequence_of);
   }
 
+  // Of the calls that follow; those of the step before may still be under way.
+  void go_on_to(StepIndex step) { step_ = step; }
+
   Status forward(int64_t microbatch) { return run(microbatch, &ModelStage::forward, kInputSeed, &outputs_); }
   Status backward(int64_t microbatch) {
     return run(microbatch, &ModelStage::backward, kGradientSeed, &input_gradients_);
@@ -133,9 +136,7 @@ class BlockRank {
   inline static const std::vector<plan::Item> kItems = {{plan::ItemKind::Block, LayerIndex(0)}};
 
   StageCall call_for(int64_t microbatch) const {
-    return {.step = StepIndex(0),
-            .microbatch = MicrobatchIndex(microbatch),
-            .slot = static_cast<int>(microbatch)};
+    return {.step = step_, .microbatch = MicrobatchIndex(microbatch), .slot = static_cast<int>(microbatch)};
   }
   Status run(int64_t microbatch, Status (ModelStage::*action)(const StageCall&), uint32_t seed,
              std::map<int64_t, std::vector<char>>* results) {
@@ -166,6 +167,7 @@ class BlockRank {
   std::function<int64_t(int64_t, int64_t)> sequence_of_ = [this](int64_t microbatch, int64_t place) {
     return microbatch * job_.train.microbatch_size + place;
   };
+  StepIndex step_{0};
   std::map<int64_t, std::vector<char>> outputs_, input_gradients_;
 };
 
