@@ -18,6 +18,7 @@
 #include "tests/perf/measure/bare_products.h"
 #include "tests/perf/measure/times.h"
 #include "tests/perf/step/counted_new.h"
+#include "tests/perf/step/shapes.h"
 #include "worker/executor/rank_session.h"
 #include "worker/transport/in_process.h"
 
