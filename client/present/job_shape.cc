@@ -40,9 +40,8 @@ std::vector<int64_t> exact_parameters(const v1::Job& job, const plan::JobSpec& s
 std::string exact_text(const std::vector<int64_t>& ranks) {
   if (ranks.empty()) return "";
   const auto [least, most] = std::minmax_element(ranks.begin(), ranks.end());
-  const auto text = [](int64_t count) { return plan::human_count(static_cast<double>(count)); };
-  return *least == *most ? ", exactly " + text(*least)
-                         : fmt::format(", exactly {} to {}", text(*least), text(*most));
+  return *least == *most ? fmt::format(", exactly {}", *least)
+                         : fmt::format(", exactly {} to {}", *least, *most);
 }
 
 // What a rank holds of one kind.

@@ -23,7 +23,7 @@ std::string ranges_text(std::span<const int> numbers);
 // PIPELINE EXPERT DATA EXPERTS RANKS: a row for each of the pipelines side by side, at most 16.
 plan::Table pipeline_table(const plan::JobSpec& spec);
 
-// "2.44k dense and 768 of experts; a rank about 1.41k, (dense + experts / 2) / 2, exactly 1.39k to 1.43k". The exact
+// "2.44k dense and 768 of experts; a rank about 1.41k, (dense + experts / 2) / 2, exactly 1392 to 1432". The exact
 // count needs the job's stages, and is left out before they are placed.
 std::string parameters_text(const v1::Job& job, const plan::JobSpec& spec);
 Json parameters_json(const v1::Job& job, const plan::JobSpec& spec);

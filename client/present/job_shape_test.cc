@@ -78,7 +78,7 @@ TEST(JobShape, parameters_stand_beside_the_rough_share) {
   // 5640 dense, 768 of experts; the first stage has 2992, the second 2648 + 384.
   EXPECT_EQ(
       parameters_text(job(), spec_of("pipeline: 2, expert: 2")),
-      "5.64k dense and 768 of experts; a rank about 3.01k, (dense + experts / 2) / 2, exactly 2.99k to 3.03k");
+      "5.64k dense and 768 of experts; a rank about 3.01k, (dense + experts / 2) / 2, exactly 2992 to 3032");
   const Json json = parameters_json(job(), spec_of("pipeline: 2, expert: 2"));
   EXPECT_EQ(json.dump(),
             R"({"dense":5640,"experts":768,"rank_roughly":3012.0,"ranks":[2992,2992,3032,3032]})");

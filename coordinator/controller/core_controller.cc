@@ -41,6 +41,19 @@ Status status_of(TaskQueue::Posted posted) {
   return ok_status();
 }
 
+// The view of a job whose losses the store alone had.
+StatusOr<JobView> with_losses(JobView view, StatusOr<std::vector<double>> losses) {
+  if (!losses.ok())
+    return with_context(losses.status(), fmt::format("job {}: its losses cannot be read", view.name));
+  if (losses->size() != view.losses_in_store) {  // retired meanwhile
+    return unavailable("job {}: expected {} losses in the store, found {}; try again", view.name,
+                       view.losses_in_store, losses->size());
+  }
+  view.losses = *std::move(losses);
+  view.losses_in_store = 0;
+  return view;
+}
+
 // Of weights and checkpoints, where the attempt has any; `planned` takes the checkpoint that it starts from.
 Status prepare_folders(const PlanAttempt& command, AttemptPlanned& planned) {
   if (!command.weights.directory.empty()) PENSTOCK_RETURN_IF_ERROR(prepare_weights_folder(command.weights));
@@ -351,7 +364,11 @@ void Implementation::check_submission(SubmitCall call,
 void Implementation::get_job(std::string name, bool include_losses,
                              std::function<void(StatusOr<JobView>)> done) {
   call<StatusOr<JobView>>(done, [this, name = std::move(name), include_losses, done] {
-    done(view_job(state_, name, include_losses, clock_.unix_milliseconds()));
+    StatusOr<JobView> view = view_job(state_, name, include_losses, clock_.unix_milliseconds());
+    if (!view.ok() || view->losses_in_store == 0) return done(std::move(view));
+    store_->read_losses(name, [view = *std::move(view), done](StatusOr<std::vector<double>> losses) mutable {
+      done(with_losses(std::move(view), std::move(losses)));
+    });
   });
 }
 

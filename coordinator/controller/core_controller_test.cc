@@ -227,6 +227,8 @@ TEST_F(CoreControllerTest, submitted_job_goes_through_its_whole_life) {
   for (const WorkerView& worker : fleet()) EXPECT_EQ(worker.state, "free");
   const std::string page = prometheus::TextSerializer().Serialize(registry->Collect());
   EXPECT_THAT(page, HasSubstr("penstock_job_step{training_job=\"tiny\"} 2"));
+  start();  // what has ended is told out of the store
+  EXPECT_EQ(get("tiny")->losses, view.losses);
 }
 
 class WeightsOfAJob : public CoreControllerTest {

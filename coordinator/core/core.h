@@ -23,7 +23,8 @@ namespace penstock::coordinator {
 // Events of sessions, jobs or replies that are not known (any more) are ignored or answered with an error.
 std::vector<Command> apply(State& state, Event event, Now now);
 
-// Questions; they change nothing. NotFound names the nearest job.
+// Questions; they change nothing. NotFound names the nearest job. Losses of a job that ended long ago are told by their
+// number (JobView::losses_in_store): the store has them.
 StatusOr<JobView> view_job(const State& state, const std::string& name, bool include_losses, int64_t unix_ms);
 // By submission; without job file, stages, events and losses, so that a long list stays small.
 std::vector<JobView> view_jobs(const State& state, int64_t unix_ms);

@@ -47,7 +47,9 @@ struct Options {
   size_t log_bytes_per_job = 4u << 20;
   size_t log_bytes_of_ended = 64u << 20;  // all ended jobs together; the oldest lose their logs beyond
   size_t log_line_bytes = codec::kLongestLogLine;
-  size_t trace_bytes_per_job = 48u << 20;     // less than a client takes in one answer
+  size_t losses_of_ended =
+      4u << 20;  // all ended jobs together; the oldest have theirs in the store alone beyond
+  size_t trace_bytes_per_job = 48u << 20;    // less than a client takes in one answer
   size_t trace_bytes_of_ended = 256u << 20;  // all ended jobs together; the oldest lose their traces beyond
   // Step reports of one job that wait for the slowest rank's: at least 64 steps of them. A rank further ahead
   // fails the job. Generous, since short steps and one late stream come far apart.

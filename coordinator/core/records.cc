@@ -94,7 +94,12 @@ const StoredJob* Archive::find(const std::string& job) const {
 std::vector<StoredJob> Archive::jobs() const {
   std::vector<StoredJob> all;
   all.reserve(jobs_.size());
-  for (const auto& [name, job] : jobs_) all.push_back(job);
+  for (const auto& [name, job] : jobs_) {
+    all.push_back(job);
+    if (!has_ended(job.status.state)) continue;
+    all.back().losses_in_store = job.losses.size();
+    all.back().losses.clear();
+  }
   std::sort(all.begin(), all.end(), [](const StoredJob& a, const StoredJob& b) {
     return a.definition.sequence < b.definition.sequence;
   });

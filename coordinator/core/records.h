@@ -136,7 +136,8 @@ struct StoredJob {
   JobStatus status{};
   std::vector<JobEventView> events{};  // oldest first
   int64_t next_event = 0;              // sequence of the next one
-  std::vector<double> losses{};
+  std::vector<double> losses{};        // of a job that has not ended
+  size_t losses_in_store = 0;          // of one that has
   std::vector<ValidationView> validation{};
   std::vector<StageView> stages{};
   std::vector<RankMemoryView> memory{};                 // [rank]
@@ -151,7 +152,8 @@ struct StoredJob {
 class Archive {
  public:
   void apply(const Write& write);
-  std::vector<StoredJob> jobs() const;  // by order of submission
+  std::vector<StoredJob> jobs()
+      const;  // by order of submission; of those that have ended, without their losses
   const StoredJob* find(const std::string& job) const;
 
  private:

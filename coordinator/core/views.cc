@@ -80,7 +80,10 @@ StatusOr<JobView> view_job(const State& state, const std::string& name, bool inc
   view.memory = job->memory;
   view.events.assign(job->events.begin(), job->events.end());
   view.validation.assign(job->validation.begin(), job->validation.end());
-  if (include_losses) view.losses = job->losses;
+  if (include_losses) {
+    view.losses = job->losses;
+    view.losses_in_store = job->losses_in_store;
+  }
   return view;
 }
 

@@ -105,6 +105,7 @@ struct JobView {
   int64_t restarts = 0;                      // attempts that followed a failed one
   std::vector<StageView> stages{};           // by stage and rank
   std::vector<RankMemoryView> memory{};      // [rank]; empty before the first attempt
+  size_t losses_in_store = 0;                // when asked for: so many, which the store alone has
   std::vector<double> losses{};              // one a committed step; filled when asked for
   std::vector<ValidationView> validation{};  // oldest first, at most kValidationsKept
   double seconds = 0;                        // from the first attempt's start to the end or now

@@ -18,6 +18,7 @@ namespace penstock::coordinator {
 namespace {
 
 constexpr Duration kRetryInterval = 1s;  // after a transaction that failed
+constexpr size_t kMostReads = 1024;      // that wait
 
 class SqliteStore final : public Store {
  public:
@@ -40,6 +41,19 @@ class SqliteStore final : public Store {
     wake_.notify_one();
   }
 
+  void read_losses(std::string job, std::function<void(StatusOr<std::vector<double>>)> done) override {
+    Status refused = ok_status();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) refused = stopped();
+      if (reads_.size() >= kMostReads)
+        refused = resource_exhausted("the store: {} reads wait already", kMostReads);
+      if (refused.ok()) reads_.push_back({std::move(job), std::move(done)});
+      wake_.notify_one();
+    }
+    if (!refused.ok()) done(refused);
+  }
+
   Status stop() override {
     {
       const std::lock_guard lock(mutex_);
@@ -47,22 +61,34 @@ class SqliteStore final : public Store {
       wake_.notify_one();
     }
     if (writer_.joinable()) writer_.join();
+    for (const Read& read : std::exchange(reads_, {})) read.done(stopped());
     return last_;
   }
 
  private:
+  struct Read {
+    std::string job;
+    std::function<void(StatusOr<std::vector<double>>)> done;
+  };
+  static Status stopped() { return unavailable("the store is stopped"); }
+
   void write_until_stopped() {
     pthread_setname_np(pthread_self(), "store");
     while (true) {
       std::vector<Save> batch;
+      std::vector<Read> reads;
       {
         std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-        if (queue_.empty()) return;
+        wake_.wait(lock, [this] { return stopping_ || !queue_.empty() || !reads_.empty(); });
+        if (queue_.empty() && reads_.empty()) return;
         batch.swap(queue_);
+        reads.swap(reads_);
       }
-      if (!write_until_durable(batch)) return;
-      durable_(batch.back().ticket);
+      const bool written = batch.empty() || write_until_durable(batch);
+      if (written && !batch.empty()) durable_(batch.back().ticket);
+      for (const Read& read : reads)
+        read.done(written ? losses_of(*database_, read.job) : StatusOr<std::vector<double>>(stopped()));
+      if (!written) return;
     }
   }
 
@@ -111,6 +137,7 @@ class SqliteStore final : public Store {
   std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::vector<Save> queue_;
+  std::vector<Read> reads_;
   bool stopping_ = false;
 
   std::thread writer_;

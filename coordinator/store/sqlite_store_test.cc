@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <limits>
 #include <mutex>
 #include <random>
@@ -108,6 +109,7 @@ void expect_equal(const StoredJob& a, const StoredJob& b) {
   EXPECT_EQ(a.events, b.events);
   EXPECT_EQ(a.next_event, b.next_event);
   EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.losses_in_store, b.losses_in_store);
   EXPECT_EQ(a.validation, b.validation);
   EXPECT_EQ(a.stages, b.stages);
   EXPECT_EQ(a.memory, b.memory);
@@ -280,6 +282,35 @@ TEST_F(SqliteStoreTest, losses_keep_their_bits_and_no_number_is_not_zero) {
   EXPECT_TRUE(std::isinf(jobs[0].losses[2]));
   EXPECT_EQ(jobs[0].losses[3], 5e-324);
   EXPECT_TRUE(jobs[0].status.loss && std::isnan(*jobs[0].status.loss));
+}
+
+TEST_F(SqliteStoreTest, losses_of_a_job_that_has_ended_stay_in_the_file_until_somebody_asks) {
+  const std::vector<double> curve = {3.5, 0.1 + 0.2, 1.25};
+  const JobStatus ended{.state = JobState::Succeeded};
+  const auto jobs =
+      written_and_read({CreateJob{definition("a", 1), {}}, AddLosses{"a", 0, curve}, PutStatus{"a", ended},
+                        CreateJob{definition("b", 2), {}}, AddLosses{"b", 0, curve}});
+  EXPECT_TRUE(jobs[0].losses.empty());
+  EXPECT_EQ(jobs[0].losses_in_store, 3u);
+  EXPECT_EQ(jobs[1].losses, curve);
+  EXPECT_EQ(jobs[1].losses_in_store, 0u);
+
+  auto store = open();
+  (void)store->load();
+  store->start([](Ticket) {}, [](Status) {});
+  const auto read = [&](const std::string& job) {
+    std::promise<StatusOr<std::vector<double>>> answer;
+    store->read_losses(job,
+                       [&](StatusOr<std::vector<double>> losses) { answer.set_value(std::move(losses)); });
+    return answer.get_future().get();
+  };
+  EXPECT_EQ(*read("a"), curve);
+  EXPECT_EQ(read("x").status().code(), StatusCode::kNotFound);
+  // What was queued before is read.
+  store->save({1, {AddLosses{"b", 3, {0.5}}}});
+  EXPECT_EQ(read("b")->size(), 4u);
+  EXPECT_TRUE(store->stop().ok());
+  EXPECT_EQ(read("a").status().code(), StatusCode::kUnavailable);
 }
 
 TEST_F(SqliteStoreTest, the_newest_validation_losses_are_kept) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -31,6 +32,10 @@ class Store {
 
   // Thread: one at a time, after start().
   virtual void save(Save save) = 0;
+
+  // The losses of a job that has ended, by step, after what is queued. `done` is called on the writer's thread, or at once:
+  // NotFound: no such job. ResourceExhausted: too many wait. Unavailable: stopped. DataLoss and others as the file says.
+  virtual void read_losses(std::string job, std::function<void(StatusOr<std::vector<double>>)> done) = 0;
 
   // Writes what is queued and stops the writer. Unavailable when the last saves could not be written.
   virtual Status stop() = 0;

@@ -52,6 +52,7 @@ std::vector<std::string> executor_frames() {
   report.loss = 5.5;
   report.stages = {{StageIndex(1), 0.01, 0.02, 0, 0, 4, 3}};
   report.memory = {{"activations", 1 << 20}};
+  report.payloads = {{StageIndex(1), LayerIndex(2), "inputs", 3, 1, 2, 0.5}};
   StepTrace trace;
   trace.attempt = attempt();
   trace.rank = RankIndex(1);

@@ -53,6 +53,23 @@ void retire(Turn& turn, const std::string& name) {
   turn.state.jobs.erase(name);
 }
 
+}  // namespace
+
+// They are in the store since the job's end is, and are read from there when somebody asks.
+void trim_losses(State& state) {
+  size_t kept = 0;
+  for (auto name = state.ended.rbegin(); name != state.ended.rend(); ++name) {
+    Job& job = state.jobs.at(*name);
+    kept += job.losses.size();
+    if (kept <= state.options.losses_of_ended || job.losses.empty()) continue;
+    kept -= job.losses.size();
+    job.losses_in_store = job.losses.size();
+    job.losses = {};
+  }
+}
+
+namespace {
+
 // The oldest ended jobs lose their traces first.
 void trim_traces(Turn& turn) {
   State& state = turn.state;
@@ -132,6 +149,7 @@ void finish_ending(Turn& turn, const std::string& name) {
   turn.state.ended.push_back(name);
   turn.emit(LogGrew{name});
   trim_logs(turn.state);
+  trim_losses(turn.state);
   trim_traces(turn);
   retire_jobs(turn);
 }

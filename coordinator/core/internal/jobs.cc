@@ -122,6 +122,7 @@ Job job_from(const StoredJob& stored) {
   job.events.assign(stored.events.begin(), stored.events.end());
   job.next_event = stored.next_event;
   job.losses = stored.losses;
+  job.losses_in_store = stored.losses_in_store;
   job.steps_saved = static_cast<int64_t>(job.losses.size());
   // A save may hold a later status than its losses: what is not on record is done again.
   if (!job.ended() && !job.losses.empty()) job.status.step = std::min(job.status.step, job.steps_saved);

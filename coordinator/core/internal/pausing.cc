@@ -112,17 +112,18 @@ void on_resume(Turn& turn, const Resume& event) {
   const Status refused = job && job->admitted ? can_resume(*job, event) : no_such_job(turn.state, event.job);
   if (!refused.ok()) return turn.emit(AnswerControl{event.reply, refused, "resume"});
   std::vector<Write> writes;
-  std::string how;
   if (event.spec) {
+    // An event of its own, since that of waiting is replaced by what it waits for.
     if (const std::string sums = plan::other_sums(*job->spec, *event.spec); !sums.empty())
-      how = fmt::format(" with {}: sums in another order, and so other last digits than before", sums);
+      note(turn, *job,
+           fmt::format("goes on with {}: sums in another order, and so other last digits than before", sums));
     writes.push_back(redefined(*job, event.spec));
     append(writes, without_steps_beyond_checkpoint(*job));
     append(writes, without_traces(*job));
   }
   job->status.restarts = 0;  // somebody has looked at it
   job->status.barren_attempts = 0;
-  append(writes, move_job(turn, *job, JobState::Queued, fmt::format("resumed by {}{}", event.principal, how),
+  append(writes, move_job(turn, *job, JobState::Queued, fmt::format("resumed by {}", event.principal),
                           event.principal));
   const Ticket ticket = turn.save(std::move(writes));
   enqueue(turn, *job);

@@ -94,6 +94,7 @@ void fail_job(Turn& turn, Job& job, const std::string& reason);
 void end_attempt(Turn& turn, Job& job, const std::string& reason);
 void finish_ending(Turn& turn, const std::string& name);
 void retire_jobs(Turn& turn);
+void trim_losses(State& state);
 // The rank's executor is gone; its device is free already.
 void executor_gone(Turn& turn, const AttemptKey& attempt);
 

@@ -90,6 +90,7 @@ struct Job {
   int64_t next_event = 0;
   int notes = 0;  // events since the last transition
   std::vector<double> losses{};
+  size_t losses_in_store = 0;               // of an ended job, and not above: how many there are
   std::deque<ValidationView> validation{};  // at most kValidationsKept
   std::vector<StageView> stages{};
   std::vector<RankMemoryView> memory{};  // [rank] of the last attempt

@@ -494,7 +494,7 @@ TEST(Success, needs_all_steps_and_all_ranks_and_is_seen_when_durable) {
   EXPECT_EQ(view->exit_code, 0);
   EXPECT_EQ(view->weights_digest.size(), 32u);
   EXPECT_LT(view->seconds, 90);
-  EXPECT_EQ(world.archive.jobs()[0].losses.size(), 3u);
+  EXPECT_EQ(world.archive.find(name)->losses.size(), 3u);
   EXPECT_EQ(world.archive.jobs()[0].status, world.job(name).status);
 }
 
@@ -758,6 +758,28 @@ TEST(Logs, are_kept_by_rank_and_last_words_count_after_the_end) {
   EXPECT_EQ(page->lines[3].text, "goodbye");
   EXPECT_TRUE(page->ended);
   EXPECT_EQ(read_log(world.state, name, RankIndex(1), 0, 10)->lines.size(), 2u);
+}
+
+TEST(Success, losses_of_the_oldest_ended_jobs_are_left_to_the_store) {
+  // A thousand ended jobs of a million steps each would fill the memory.
+  Options options;
+  options.losses_of_ended = 4;
+  World world(options);
+  for (int w = 0; w < 2; ++w) world.open(registration(fmt::format("worker-{}", w)));
+  for (const char* job : {"first", "second"}) {
+    const std::string name = world.submit({.name = job});
+    world.tick();
+    world.all_ready(name);
+    for (int64_t step = 0; step < 3; ++step) world.all_report(name, step);
+    for (int rank = 0; rank < 2; ++rank) world.finish(name, rank);
+    for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+    ASSERT_EQ(world.state_of(name), Succeeded);
+  }
+  EXPECT_TRUE(world.job("first").losses.empty());
+  EXPECT_EQ(view_job(world.state, "first", true, 0)->losses_in_store, 3u);
+  EXPECT_EQ(view_job(world.state, "first", false, 0)->losses_in_store, 0u);
+  EXPECT_EQ(view_job(world.state, "second", true, 0)->losses.size(), 3u);
+  EXPECT_EQ(world.archive.find("first")->losses.size(), 3u);
 }
 
 TEST(Retirement, oldest_ended_jobs_leave_when_there_are_too_many) {

@@ -396,14 +396,44 @@ Status read_event(StoredJob& job, Statement& row) {
   return ok_status();
 }
 
-Status read_loss(StoredJob& job, Statement& row) {
+Status add_loss(const std::string& job, Statement& row, std::vector<double>& losses) {
   const int64_t step = row.integer();
-  if (step != static_cast<int64_t>(job.losses.size())) {
-    return data_loss("losses of job {}: expected step {}, found {}", job.definition.name, job.losses.size(),
-                     step);
-  }
-  job.losses.push_back(row.real());
+  if (step != static_cast<int64_t>(losses.size()))
+    return data_loss("losses of job {}: expected step {}, found {}", job, losses.size(), step);
+  losses.push_back(row.real());
   return ok_status();
+}
+
+Status read_loss(StoredJob& job, Statement& row) {
+  return add_loss(job.definition.name, row, job.losses);
+}
+
+// "('succeeded', 'failed', 'cancelled')"
+std::string ended_states() {
+  std::string text;
+  for (int i = 0; i < kJobStates; ++i) {
+    const auto state = static_cast<JobState>(i);
+    if (has_ended(state)) text += fmt::format("{}'{}'", text.empty() ? "" : ", ", to_string(state));
+  }
+  return "(" + text + ")";
+}
+
+// All losses of jobs that go on; of those that have ended their number.
+Status read_all_losses(Database& database, std::map<std::string, StoredJob>& jobs) {
+  const std::string joined = "FROM losses JOIN jobs ON jobs.name = losses.job WHERE jobs.state ";
+  PENSTOCK_RETURN_IF_ERROR(
+      read_parts(database,
+                 fmt::format("SELECT losses.job, losses.step, losses.loss {}NOT IN {} ORDER BY "
+                             "losses.job, losses.step",
+                             joined, ended_states()),
+                 jobs, read_loss));
+  return read_parts(
+      database,
+      fmt::format("SELECT losses.job, count(*) {}IN {} GROUP BY losses.job", joined, ended_states()), jobs,
+      [](StoredJob& job, Statement& row) {
+        job.losses_in_store = static_cast<size_t>(row.integer());
+        return ok_status();
+      });
 }
 
 Status read_validation(StoredJob& job, Statement& row) {
@@ -458,6 +488,20 @@ Status write_rows(Database& database, const Write& write) {
   return std::visit(Writer{database}, write);
 }
 
+StatusOr<std::vector<double>> losses_of(Database& database, const std::string& job) {
+  Statement known = database.prepare("SELECT 1 FROM jobs WHERE name=?");
+  PENSTOCK_ASSIGN_OR_RETURN(const bool is_known, known.bind(job).step());
+  if (!is_known) return not_found("job {}: not known", job);
+  std::vector<double> losses;
+  Statement rows = database.prepare("SELECT step, loss FROM losses WHERE job=? ORDER BY step");
+  rows.bind(job);
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return losses;
+    PENSTOCK_RETURN_IF_ERROR(add_loss(job, rows, losses));
+  }
+}
+
 StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
   std::map<std::string, StoredJob> jobs;
   std::vector<std::string> order;
@@ -478,8 +522,7 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
   PENSTOCK_RETURN_IF_ERROR(read_parts(
       database, "SELECT job, sequence, unix_ms, state, reason, by FROM events ORDER BY job, sequence", jobs,
       read_event));
-  PENSTOCK_RETURN_IF_ERROR(
-      read_parts(database, "SELECT job, step, loss FROM losses ORDER BY job, step", jobs, read_loss));
+  PENSTOCK_RETURN_IF_ERROR(read_all_losses(database, jobs));
   PENSTOCK_RETURN_IF_ERROR(read_parts(database, "SELECT job, step, loss FROM validation ORDER BY job, step",
                                       jobs, read_validation));
   PENSTOCK_RETURN_IF_ERROR(read_parts(

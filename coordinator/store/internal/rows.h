@@ -16,6 +16,8 @@ inline constexpr int64_t kSchemaVersion =
 Status create_tables(Database& database);
 // Inside a transaction. Writes that name an unknown job change nothing.
 Status write_rows(Database& database, const Write& write);
+// Of one job, by step. NotFound: no such job.
+StatusOr<std::vector<double>> losses_of(Database& database, const std::string& job);
 StatusOr<std::vector<StoredJob>> read_jobs(Database& database);
 
 }  // namespace penstock::coordinator
