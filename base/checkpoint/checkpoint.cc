@@ -1,7 +1,6 @@
 #include "base/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <set>
 
@@ -13,14 +12,22 @@ namespace {
 
 constexpr int64_t kBytesOfPiece = 1 << 20;
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
-Status check_size(const MappedFile& file, int64_t expected) {
+Status check_size(const ReadableFile& file, int64_t expected) {
   if (file.size() == expected) return ok_status();
   return data_loss("{}: expected {} bytes as the manifest says, found {}: {}", file.path(), expected,
                    file.size(), file.size() < expected ? "cut" : "not the file that was written");
+}
+
+StatusOr<Digest> digest_of_file(const ReadableFile& file) {
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kBytesOfPiece, file.size())));
+  Digester digester;
+  for (int64_t first = 0; first < file.size(); first += kBytesOfPiece) {
+    const auto piece =
+        std::span(buffer).first(static_cast<size_t>(std::min(kBytesOfPiece, file.size() - first)));
+    PENSTOCK_RETURN_IF_ERROR(file.read(first, piece));
+    digester.add(piece);
+  }
+  return digester.finish();
 }
 
 // The last part of a path, also where it ends with a slash.
@@ -35,38 +42,40 @@ StatusOr<Checkpoint> Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   checkpoint.path_ = folder;
   const std::string path = folder + "/" + kManifestFile;
-  StatusOr<MappedFile> file = MappedFile::open(path);
+  const StatusOr<ReadableFile> file = ReadableFile::open(path);
   if (absl::IsNotFound(file.status()))
     return not_found("{}: no such file: no checkpoint, or one that was not written to its end", path);
   if (!file.ok()) return file.status();
-  StatusOr<CheckpointManifest> manifest = parse_manifest(text_of(*file));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, file->read_all(kLargestManifest));
+  StatusOr<CheckpointManifest> manifest = parse_manifest(text);
   if (!manifest.ok()) return with_context(manifest.status(), path);
   checkpoint.manifest_ = *std::move(manifest);
   const int64_t step = step_of_checkpoint(name_of(folder));
   if (step >= 0 && step != checkpoint.manifest_.step)
     return data_loss("{}: step: expected {} as the folder's name says, found {}", path, step,
                      checkpoint.manifest_.step);
-  for (const CheckpointText& text : checkpoint.manifest_.texts)
-    PENSTOCK_RETURN_IF_ERROR(checkpoint.check_text(text));
+  for (const CheckpointText& each : checkpoint.manifest_.texts)
+    PENSTOCK_RETURN_IF_ERROR(checkpoint.check_text(each));
   for (const CheckpointShard& shard : checkpoint.manifest_.shards)
     PENSTOCK_RETURN_IF_ERROR(checkpoint.add_shard(shard));
   return checkpoint;
 }
 
 Status Checkpoint::check_text(const CheckpointText& text) const {
-  PENSTOCK_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path_ + "/" + text.name));
+  PENSTOCK_ASSIGN_OR_RETURN(const ReadableFile file, ReadableFile::open(path_ + "/" + text.name));
   PENSTOCK_RETURN_IF_ERROR(check_size(file, text.bytes));
-  const Digest found = digest_of(std::as_bytes(file.bytes()));
+  PENSTOCK_ASSIGN_OR_RETURN(const Digest found, digest_of_file(file));
   if (found == text.digest) return ok_status();
   return data_loss("{}: expected the digest {} as the manifest says, found {}: damaged or edited",
                    file.path(), hex(text.digest), hex(found));
 }
 
 Status Checkpoint::add_shard(const CheckpointShard& shard) {
-  PENSTOCK_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path_ + "/" + shard.name));
+  PENSTOCK_ASSIGN_OR_RETURN(ReadableFile file, ReadableFile::open(path_ + "/" + shard.name));
   const std::string header = shard.header();
   PENSTOCK_RETURN_IF_ERROR(check_size(file, static_cast<int64_t>(header.size()) + shard.data_bytes()));
-  const std::string_view found = text_of(file).substr(0, header.size());
+  std::string found(header.size(), '\0');
+  PENSTOCK_RETURN_IF_ERROR(file.read(0, std::as_writable_bytes(std::span(found))));
   if (found != header) {
     const auto at = std::mismatch(header.begin(), header.end(), found.begin()).first - header.begin();
     return data_loss(
@@ -131,30 +140,36 @@ Status Checkpoint::check_digest(size_t shard, size_t tensor, const Digest& found
       hex(found));
 }
 
+Status Checkpoint::read_part(size_t shard, size_t tensor, int64_t first_byte,
+                             std::span<std::byte> bytes) const {
+  const ReadableFile& file = shards_[shard].file;
+  const int64_t offset = shards_[shard].offsets[tensor] + first_byte;
+  const Status read = file.read(offset, bytes);
+  if (read.ok()) return read;
+  return with_context(read, fmt::format("{}: tensor {} at offset {}", file.path(),
+                                        manifest_.shards[shard].tensors[tensor].name, offset));
+}
+
 // What has been copied is hashed, so that a file that changes meanwhile is not believed either.
 Status Checkpoint::read(const std::string& tensor, std::span<float> values) const {
   const auto place = places_.find(tensor);
   PENSTOCK_CHECK(place != places_.end(), "{}", tensor);
   const auto [shard, index] = place->second;
   PENSTOCK_CHECK_EQ(manifest_.shards[shard].tensors[index].elements(), static_cast<int64_t>(values.size()));
-  const MappedFile& file = shards_[shard].file;
-  PENSTOCK_RETURN_IF_ERROR(file.check_unchanged());
-  if (!values.empty())
-    std::memcpy(values.data(), file.bytes().data() + shards_[shard].offsets[index], values.size_bytes());
+  PENSTOCK_RETURN_IF_ERROR(read_part(shard, index, 0, std::as_writable_bytes(values)));
   return check_digest(shard, index, digest_of(std::as_bytes(values)));
 }
 
 Status Checkpoint::verify_tensor(size_t shard, size_t tensor,
                                  const std::function<void(int64_t)>& progress) const {
-  const MappedFile& file = shards_[shard].file;
-  PENSTOCK_RETURN_IF_ERROR(file.check_unchanged());
-  const int64_t begin = shards_[shard].offsets[tensor];
-  const int64_t end = begin + manifest_.shards[shard].tensors[tensor].elements() * int64_t{sizeof(float)};
+  const int64_t all = manifest_.shards[shard].tensors[tensor].elements() * int64_t{sizeof(float)};
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kBytesOfPiece, all)));
   Digester digester;
-  for (int64_t first = begin; first < end; first += kBytesOfPiece) {
-    const int64_t bytes = std::min(kBytesOfPiece, end - first);
-    digester.add(std::as_bytes(file.bytes().subspan(static_cast<size_t>(first), static_cast<size_t>(bytes))));
-    if (progress) progress(bytes);
+  for (int64_t first = 0; first < all; first += kBytesOfPiece) {
+    const auto piece = std::span(buffer).first(static_cast<size_t>(std::min(kBytesOfPiece, all - first)));
+    PENSTOCK_RETURN_IF_ERROR(read_part(shard, tensor, first, piece));
+    digester.add(piece);
+    if (progress) progress(static_cast<int64_t>(piece.size()));
   }
   return check_digest(shard, tensor, digester.finish());
 }

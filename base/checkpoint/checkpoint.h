@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/checkpoint/manifest.h"
-#include "base/mapped_file.h"
+#include "base/readable_file.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -37,12 +37,12 @@ class Checkpoint {
   // Null: none of that name.
   const CheckpointTensor* find(const std::string& tensor) const;
 
-  // Reads every byte. `progress`, where there is one, is called with the bytes of each piece.
+  // Reads every byte, a MiB at a time. `progress`, where there is one, is called with the bytes of each piece.
   Status verify(const std::function<void(int64_t bytes)>& progress = {}) const;
 
  private:
   struct Shard {
-    MappedFile file;
+    ReadableFile file;
     std::vector<int64_t> offsets;  // beside the manifest's tensors
   };
 
@@ -50,6 +50,7 @@ class Checkpoint {
   Status add_shard(const CheckpointShard& shard);
   Status check_text(const CheckpointText& text) const;
   Status check_digest(size_t shard, size_t tensor, const Digest& found) const;
+  Status read_part(size_t shard, size_t tensor, int64_t first_byte, std::span<std::byte> bytes) const;
   Status verify_tensor(size_t shard, size_t tensor, const std::function<void(int64_t)>& progress) const;
 
   std::string path_;

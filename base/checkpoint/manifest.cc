@@ -15,7 +15,6 @@ constexpr const char* kFormat = "penstock-checkpoint";
 constexpr std::string_view kDigestKey = ",\"digest\":\"";
 constexpr std::string_view kEnd = "\"}\n";
 constexpr size_t kSuffixBytes = kDigestKey.size() + 32 + kEnd.size();
-constexpr size_t kLargestManifestBytes = 256u << 20;
 constexpr size_t kMostFiles = 65'536;
 constexpr size_t kMostTensors = 1 << 20;
 constexpr int64_t kMostElements = int64_t{1} << 42;
@@ -177,8 +176,8 @@ Status check_names(const CheckpointManifest& manifest) {
 
 // Its own digest first: only then is the rest worth an explanation.
 Status check_whole(std::string_view text) {
-  if (text.size() > kLargestManifestBytes)
-    return invalid_argument("expected at most {} bytes, found {}", kLargestManifestBytes, text.size());
+  if (static_cast<int64_t>(text.size()) > kLargestManifest)
+    return invalid_argument("expected at most {} bytes, found {}", kLargestManifest, text.size());
   const std::string_view cut =
       "expected a manifest that ends with its digest, found none: cut, or not a manifest of Penstock";
   if (text.size() < kSuffixBytes || !text.ends_with(kEnd)) return data_loss("{}", cut);

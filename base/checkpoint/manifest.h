@@ -30,6 +30,7 @@ namespace penstock {
 
 constexpr const char* kManifestFile = "manifest.json";
 constexpr int kManifestVersion = 1;
+constexpr int64_t kLargestManifest = 256 << 20;  // bytes
 constexpr const char* kDraftPrefix = ".partial-";
 
 struct CheckpointTensor {

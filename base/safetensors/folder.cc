@@ -7,13 +7,14 @@
 
 #include "base/check.h"
 #include "base/json/strict_json.h"
+#include "base/readable_file.h"
 #include "base/safetensors/values.h"
 #include "base/text.h"
 
 namespace penstock {
 namespace {
 
-constexpr size_t kLargestIndexBytes = 100'000'000;
+constexpr int64_t kLargestIndexBytes = 100'000'000;
 constexpr size_t kMostFiles = 16'384;
 
 using WeightMap = std::map<std::string, std::string>;
@@ -29,10 +30,7 @@ bool is_file_name(const std::string& name) {
          name.find('\0') == std::string::npos;
 }
 
-StatusOr<WeightMap> parse_weight_map(std::span<const uint8_t> bytes) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (text.size() > kLargestIndexBytes)
-    return invalid_argument("expected at most {} bytes, found {}", kLargestIndexBytes, text.size());
+StatusOr<WeightMap> parse_weight_map(const std::string& text) {
   PENSTOCK_ASSIGN_OR_RETURN(const Json json, parse_strict_json(text, 3));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     return invalid_argument("weight_map: expected an object from tensor to file, found none");
@@ -73,8 +71,9 @@ StatusOr<TensorFolder> TensorFolder::open(const std::string& folder) {
 }
 
 Status TensorFolder::open_indexed(const std::string& index_path) {
-  PENSTOCK_ASSIGN_OR_RETURN(const MappedFile index, MappedFile::open(index_path));
-  const StatusOr<WeightMap> map = parse_weight_map(index.bytes());
+  PENSTOCK_ASSIGN_OR_RETURN(const ReadableFile index, ReadableFile::open(index_path));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, index.read_all(kLargestIndexBytes));
+  const StatusOr<WeightMap> map = parse_weight_map(text);
   if (!map.ok()) return with_context(map.status(), index_path);
   std::set<std::string> names;
   for (const auto& [tensor, file] : *map) names.insert(file);

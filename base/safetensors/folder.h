@@ -30,7 +30,7 @@ struct TensorPlace {
 
 class TensorFolder {
  public:
-  // Maps every file and reads the headers. NotFound: no such folder, or none of the two files in it.
+  // Reads the headers of every file. NotFound: no such folder, or none of the two files in it.
   // InvalidArgument: both of them; a file with what is wrong in it; an index that names another folder, names a
   // tensor that is not in its file, or does not name one that is.
   static StatusOr<TensorFolder> open(const std::string& folder);

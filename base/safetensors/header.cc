@@ -121,19 +121,27 @@ std::string shape_text(std::span<const int64_t> shape) {
   return "[" + text + "]";
 }
 
-StatusOr<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> file) {
-  const auto file_bytes = static_cast<int64_t>(file.size());
+int64_t safetensors_beginning_bytes(std::span<const std::byte> count, int64_t file_bytes) {
+  if (file_bytes < kCountBytes) return file_bytes;
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, count.data(), kCountBytes);
+  const uint64_t bounded = std::min(header_bytes, uint64_t{kLargestSafetensorsHeader});
+  return std::min(file_bytes, kCountBytes + static_cast<int64_t>(bounded));
+}
+
+StatusOr<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> beginning,
+                                                    int64_t file_bytes) {
   if (file_bytes < kCountBytes)
     return invalid_argument("expected at least 8 bytes, which count the header's, found {}", file_bytes);
   uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, file.data(), kCountBytes);
+  std::memcpy(&header_bytes, beginning.data(), kCountBytes);
   if (header_bytes > uint64_t{kLargestSafetensorsHeader} ||
       static_cast<int64_t>(header_bytes) > file_bytes - kCountBytes) {
     return invalid_argument("expected a header of at most {} bytes in a file of {}, found a count of {}",
                             kLargestSafetensorsHeader, file_bytes, header_bytes);
   }
   const int64_t data_start = kCountBytes + static_cast<int64_t>(header_bytes);
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kCountBytes,
+  const std::string_view text(reinterpret_cast<const char*>(beginning.data()) + kCountBytes,
                               static_cast<size_t>(header_bytes));
   StatusOr<Json> json = parse_strict_json(text, kDeepest);
   if (!json.ok()) return with_context(json.status(), "header");

@@ -34,10 +34,13 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Of a whole file. InvalidArgument says what is wrong, with the tensor where there is one: too short, a header over
+// Of a file of `file_bytes`, of which `beginning` holds the count and, as far as the file goes, as many bytes more as that
+// says. InvalidArgument says what is wrong, with the tensor where there is one: too short, a header over
 // the bound or no JSON of that shape, a key twice, an unknown dtype, a size that is not shape x dtype, an offset out
 // of range, a hole, an overlap.
-StatusOr<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> file);
+StatusOr<SafetensorsHeader> read_safetensors_header(std::span<const std::byte> beginning, int64_t file_bytes);
+// Bytes that `beginning` must hold, from the first 8 of the file, or from all of a shorter one.
+int64_t safetensors_beginning_bytes(std::span<const std::byte> count, int64_t file_bytes);
 
 // The count and the JSON, padded with spaces to a multiple of 8 bytes. Gives every entry its offset: the data
 // stands in the order of `tensors`. A dtype must be one of the format's.

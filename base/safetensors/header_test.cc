@@ -11,7 +11,8 @@ using ::testing::HasSubstr;
 using testing::safetensors_bytes;
 
 StatusOr<SafetensorsHeader> parsed(const std::string& file) {
-  return read_safetensors_header(std::as_bytes(std::span(file.data(), file.size())));
+  return read_safetensors_header(std::as_bytes(std::span(file.data(), file.size())),
+                                 static_cast<int64_t>(file.size()));
 }
 
 std::string problem(const std::string& header, size_t data_bytes) {

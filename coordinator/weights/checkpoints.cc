@@ -5,7 +5,7 @@
 
 #include "base/atomic_file.h"
 #include "base/checkpoint/directory.h"
-#include "base/mapped_file.h"
+#include "base/readable_file.h"
 #include "base/text.h"
 #include "coordinator/weights/internal/folders.h"
 #include "plan/interop/hugging_face.h"
@@ -41,9 +41,9 @@ StatusOr<CheckpointManifest> joined_parts(const CheckpointDraft& draft, const pl
   CheckpointManifest all;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string path = path_of(draft) + "/" + part_name(rank, ranks);
-    PENSTOCK_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-    StatusOr<CheckpointManifest> part =
-        parse_manifest({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+    PENSTOCK_ASSIGN_OR_RETURN(const ReadableFile file, ReadableFile::open(path));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, file.read_all(kLargestManifest));
+    StatusOr<CheckpointManifest> part = parse_manifest(text);
     const Status checked = part.ok() ? check_part(*part, draft, spec) : part.status();
     if (!checked.ok()) return with_context(checked, path);
     if (rank == 0) all.fingerprint = part->fingerprint;

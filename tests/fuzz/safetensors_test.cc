@@ -60,7 +60,6 @@ void read_all(const SafetensorsFile& file) {
   for (const TensorEntry& tensor : file.tensors()) {
     std::vector<float> values(static_cast<size_t>(tensor.elements()));
     (void)file.read(tensor, 0, values);
-    for (const std::byte byte : file.bytes(tensor)) (void)std::to_integer<int>(byte);
   }
 }
 
