@@ -78,15 +78,23 @@ StatusOr<int64_t> static_bytes_of(const JobSpec& job, const Item& item) {
   return prediction.total() - prediction.activations;
 }
 
+// Payload slots that hold something from one end of a whole backward to the other, whatever is in flight: rows of a block
+// that runs again, gradients that come from other ranks.
+int64_t slots_while_a_backward_runs(const JobSpec& job, const Item& item) {
+  return (job.recomputes(item.layer) ? 1 : 0) + (job.parallel.expert > 1 ? 1 : 0);
+}
+
 }  // namespace
 
 Status predict_bytes(const JobSpec& job, LayerCosts& costs) {
   const std::vector<Item> items = model_items(job.model);
   for (size_t i = 0; i < items.size(); ++i) {
     const int64_t slot = activation_slot_bytes(job, {items[i]}, BackwardForm::Fused);
-    costs.layers[i].keep.activation_bytes = slot + payload_slot_bytes(job, items[i]);
+    const int64_t payload = payload_slot_bytes(job, items[i]);
+    costs.layers[i].keep.activation_bytes = slot + (job.recomputes(items[i].layer) ? 0 : payload);
     costs.split_backward_bytes.push_back(activation_slot_bytes(job, {items[i]}, BackwardForm::Split) - slot);
     PENSTOCK_ASSIGN_OR_RETURN(costs.layers[i].keep.static_bytes, static_bytes_of(job, items[i]));
+    costs.layers[i].keep.static_bytes += payload * slots_while_a_backward_runs(job, items[i]);
   }
   return ok_status();
 }
