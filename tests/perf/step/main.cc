@@ -137,7 +137,7 @@ int run(const StepShape& shape, int repetitions, bool profile) {
   };
   worker::RankSession session(
       job_of(shape, tokens, steps).assignments().front(),
-      {.rendezvous = rendezvous,
+      {.rendezvous = [&](const std::string&) -> worker::Rendezvous& { return rendezvous; },
        .report = report,
        .make_endpoint =
            [](plan::P2pMode) { return worker::make_in_process_endpoint(worker::make_in_process_hub()); },
