@@ -72,11 +72,16 @@ std::vector<Include> includes_of(const std::string& file, std::istream& source) 
   return found;
 }
 
+// A test, or what a room's tests share, in its folder testing/.
+bool is_of_tests(const std::string& file) {
+  return file.ends_with("_test.cc") || file.find("/testing/") != std::string::npos;
+}
+
 // What is wrong with one include, or "".
 std::string complaint(const Rooms& rooms, const Include& include) {
   const std::optional<std::string> from = room_of(rooms, include.file);
   if (!from) return "";
-  const bool is_test = include.file.ends_with("_test.cc");
+  const bool is_test = is_of_tests(include.file);
   const auto says = [&](const std::string& what) {
     return include.file + ":" + std::to_string(include.line) + ": includes \"" + include.target +
            "\": " + what;
@@ -94,6 +99,9 @@ std::string complaint(const Rooms& rooms, const Include& include) {
   if (!include.quoted) return "";
   const std::optional<std::string> target = room_of(rooms, include.target);
   if (!target) return says("no room holds it; include from the root of the repository");
+  const bool takes_part =
+      is_test || include.file.ends_with("_bench.cc") || include.file.starts_with("tests/");
+  if (!takes_part && is_of_tests(include.target)) return says("testing/ is for tests");
   if (*target == *from || room.uses.contains(*target)) return "";
   if (is_test && room.test_uses.contains(*target)) return "";
   return says(*from + " does not use " + *target + "; see cmake/rooms.cmake");
@@ -183,6 +191,9 @@ TEST(Rooms, trespasses_are_reported) {
   };
   EXPECT_EQ(says("plan/simulation/a.cc", "plan/schedule/program.h"), "");
   EXPECT_EQ(says("plan/schedule/a_test.cc", "plan/simulation/simulate.h"), "");
+  EXPECT_EQ(says("plan/schedule/testing/a.h", "plan/simulation/simulate.h"), "");
+  EXPECT_EQ(says("plan/schedule/a.cc", "plan/schedule/testing/a.h"),
+            "plan/schedule/a.cc:7: includes \"plan/schedule/testing/a.h\": testing/ is for tests");
   EXPECT_EQ(says("plan/schedule/a.cc", "plan/simulation/simulate.h"),
             "plan/schedule/a.cc:7: includes \"plan/simulation/simulate.h\": plan/schedule does not use "
             "plan/simulation; "
