@@ -146,6 +146,10 @@ void add_features(Context& context, const Round& round, int64_t first, const Fea
   auto* const left = reinterpret_cast<Element*>(context.thread_scratch());
   const int64_t width = piece.left.size(1);
   const int64_t expert = round[static_cast<size_t>(first)].expert;
+  // The gradients of all experts are more than the cache holds: these come while the left operand is made.
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t i = 0; i < piece.features * piece.right.columns(); i += kLine)
+    __builtin_prefetch(piece.gradient + i);
   for (int64_t s = first; s < std::ssize(round); ++s) {
     const ExpertPiece& sum = round[static_cast<size_t>(s)];
     if (sum.expert != expert) break;
