@@ -78,6 +78,10 @@ Status RowExchange::wait() {
   return pending_ ? pending_->wait() : ok_status();
 }
 
+void RowExchange::give_up(const Status& reason) {
+  if (pending_) (void)pending_->give_up(reason);
+}
+
 // Own rows for the experts of a rank.
 RowExchange::Segment RowExchange::own_segment(const RowRoute& route, TensorView own, int rank) const {
   const int32_t* const offsets = route.offsets.i32();

@@ -55,6 +55,8 @@ class RowExchange {
   Status post_back(const RowRoute& route, kernels::TensorView arrived, kernels::TensorView own);
   // Ends everything that was posted.
   Status wait();
+  // The same at once, for `reason`, and the endpoint with it.
+  void give_up(const Status& reason);
 
  private:
   struct Segment {

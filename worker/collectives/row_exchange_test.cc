@@ -218,5 +218,18 @@ TEST(RowExchange, lost_peer_ends_the_exchange_and_leaves_nothing_under_way) {
   }
 }
 
+// The other half of a microbatch has failed, and the endpoint may end before the exchange does.
+TEST(RowExchange, given_up_leaves_nothing_under_way) {
+  LateEndpoint endpoint(100);
+  Rank rank({.endpoint = &endpoint, .rank = RankIndex(0), .ranks = kRanks}, kMixed[0]);
+  rank.exchange.give_up(aborted("nothing was posted"));
+  rank.counts = {2, 0, 1, 1, 3, 1};
+  ASSERT_TRUE(rank.exchange.post_forth(rank.route, rank.own_rows(), rank.arrived_view()).ok());
+  EXPECT_GT(endpoint.held(), 0u);
+  rank.exchange.give_up(aborted("the other half has lost a peer"));
+  EXPECT_EQ(endpoint.held(), 0u);
+  EXPECT_EQ(endpoint.abort_reason(), "the other half has lost a peer");
+}
+
 }  // namespace
 }  // namespace penstock::worker

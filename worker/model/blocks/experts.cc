@@ -156,7 +156,19 @@ TensorView Experts::offsets_here(const ItemCall& call, const Part& part) const {
   return shared_out() ? arrivals(call, part).offsets : part.own.offsets;
 }
 
+// The parts of a microbatch have messages under way at once: where one of them fails, those of the others end with it,
+// while the group's endpoint is there.
+Status Experts::end_together(const Status& status) {
+  if (status.ok()) return status;
+  for (const std::unique_ptr<RowExchange>& exchange : exchanges_) exchange->give_up(status);
+  return status;
+}
+
 Status Experts::forward(const ItemCall& call, TensorView x, TensorView added, TensorView output) {
+  return end_together(forward_parts(call, x, added, output));
+}
+
+Status Experts::forward_parts(const ItemCall& call, TensorView x, TensorView added, TensorView output) {
   PENSTOCK_ASSIGN_OR_RETURN(leases(call).inputs, payloads_.inputs->acquire(call.microbatch));
   int64_t dropped = 0;
   for (int64_t p = 0; p < parts_; ++p) {
@@ -212,6 +224,11 @@ Status Experts::combine(const ItemCall& call, const Part& part, TensorView added
 }
 
 Status Experts::input_gradient(const ItemCall& call, TensorView output_gradient, TensorView x_gradient) {
+  return end_together(input_gradient_parts(call, output_gradient, x_gradient));
+}
+
+Status Experts::input_gradient_parts(const ItemCall& call, TensorView output_gradient,
+                                     TensorView x_gradient) {
   if (shared_out()) {
     PENSTOCK_ASSIGN_OR_RETURN(leases(call).output_gradients,
                               payloads_.output_gradients->acquire(call.microbatch));

@@ -78,6 +78,11 @@ class Experts final : public FeedForward {
     RowRoute route;                         // where experts are shared out
     kernels::TensorView gate_up, weighted;  // of the rows at this rank's experts
   };
+  Status end_together(const Status& status);
+  Status forward_parts(const ItemCall& call, kernels::TensorView x, kernels::TensorView added,
+                       kernels::TensorView output);
+  Status input_gradient_parts(const ItemCall& call, kernels::TensorView output_gradient,
+                              kernels::TensorView x_gradient);
   bool shared_out() const { return !exchanges_.empty(); }
   Part part(const ItemCall& call, int64_t index) const;
   kernels::TensorView of_part(kernels::TensorView all, int64_t index) const;
