@@ -56,24 +56,33 @@ inline Passage passage_of(const Instruction& instruction) {
                  instruction.flow};
 }
 
-// FNV-1a over the passages of one link in order; transfer_digest in lowered.h is this over a program.
-class TransferDigest {
+// FNV-1a over words, byte by byte.
+class WordDigest {
  public:
-  void add(const Passage& passage) {
-    add(static_cast<uint32_t>(passage.source.value));
-    add(static_cast<uint32_t>(passage.flow));
-    add(static_cast<uint32_t>(passage.microbatch.value));
-  }
-  // After the last passage, of a program whose steps are post-validated.
-  void add_provisional(int32_t messages) { add(static_cast<uint32_t>(messages)); }
-  uint64_t value() const { return state_; }
-
- private:
   void add(uint32_t word) {
     for (int byte = 0; byte < 4; ++byte) state_ = (state_ ^ ((word >> (8 * byte)) & 0xff)) * 0x100000001b3ULL;
   }
+  void add(int32_t word) { add(static_cast<uint32_t>(word)); }
+  uint64_t value() const { return state_; }
 
+ private:
   uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+// Over the passages of one link in order; transfer_digest in lowered.h is this over a program.
+class TransferDigest {
+ public:
+  void add(const Passage& passage) {
+    words_.add(static_cast<uint32_t>(passage.source.value));
+    words_.add(static_cast<uint32_t>(passage.flow));
+    words_.add(static_cast<uint32_t>(passage.microbatch.value));
+  }
+  // After the last passage, of a program whose steps are post-validated.
+  void add_provisional(int32_t messages) { words_.add(messages); }
+  uint64_t value() const { return words_.value(); }
+
+ private:
+  WordDigest words_;
 };
 
 }  // namespace penstock::plan

@@ -260,6 +260,20 @@ TEST(Lower, program_that_was_not_verified_is_an_internal_error_and_never_a_crash
   }
 }
 
+TEST(WorkDigest, is_of_what_is_computed_and_not_of_how_it_travels) {
+  const auto program = generate({"1f1b", 2, 4, 1}).value();
+  RankProgram rank = lower(program)->ranks[0];
+  const RankProgram late = lower(program, {.posting = Posting::AtConsumer})->ranks[0];
+  EXPECT_NE(late.instructions, rank.instructions);
+  EXPECT_EQ(work_digest(late), work_digest(rank));
+  EXPECT_NE(work_digest(lower(*generate({"gpipe", 2, 4, 1}))->ranks[0]), work_digest(rank));
+  const auto reduction =
+      std::find_if(rank.instructions.begin(), rank.instructions.end(),
+                   [](const auto& each) { return each.kind == InstructionKind::ReduceGradients; });
+  rank.instructions.erase(reduction);
+  EXPECT_NE(work_digest(late), work_digest(rank));
+}
+
 TEST(TransferDigest, order_and_identity_change_it) {
   // Both ends compare digests instead of whole programs.
   const Passage a{StageIndex(0), StageIndex(1), MicrobatchIndex(0), Flow::Activation};

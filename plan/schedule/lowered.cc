@@ -39,6 +39,22 @@ uint64_t transfer_digest(const RankProgram& owner, RankIndex source, RankIndex t
   return digest.value();
 }
 
+uint64_t work_digest(const RankProgram& program) {
+  constexpr InstructionKind kTogether[] = {InstructionKind::Compute, InstructionKind::ReduceGradients,
+                                           InstructionKind::OptimizerStep, InstructionKind::ValidateStep};
+  WordDigest digest;
+  for (const Instruction& each : program.instructions) {
+    if (std::find(std::begin(kTogether), std::end(kTogether), each.kind) == std::end(kTogether)) continue;
+    digest.add(static_cast<uint32_t>(each.kind));
+    digest.add(static_cast<int32_t>(each.work.stage.value));
+    digest.add(static_cast<uint32_t>(each.work.kind));
+    digest.add(static_cast<int32_t>(each.work.microbatch.value));
+    digest.add(each.weight_version);
+    digest.add(each.update);
+  }
+  return digest.value();
+}
+
 std::string to_string(const Instruction& instruction) {
   const Work& work = instruction.work;
   switch (instruction.kind) {

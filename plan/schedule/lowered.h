@@ -139,6 +139,10 @@ bool is_post_validated(const RankProgram& program);
 // end that sends and the end that receives compute the same. `owner` is the rank whose program is read.
 uint64_t transfer_digest(const RankProgram& owner, RankIndex source, RankIndex target);
 
+// FNV-1a over what a rank computes, reduces and steps, in order: ranks of several pipelines with the same stages do so in
+// step, since they meet inside.
+uint64_t work_digest(const RankProgram& program);
+
 std::string to_string(const Instruction& instruction);
 
 }  // namespace penstock::plan

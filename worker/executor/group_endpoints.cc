@@ -77,14 +77,17 @@ GroupEndpoints::GroupEndpoints(const plan::ParallelSpec& parallel, RankIndex ran
 }
 
 Status GroupEndpoints::open(const std::string& bind_address, const Rendezvouses& rendezvouses,
-                            Duration timeout) {
+                            const Clock& clock, Duration timeout) {
+  constexpr Duration kLeast = 1s;
+  const TimePoint deadline = clock.now() + timeout;
   for (Opened& opened : opened_) {
     JoinedGroup& joined = *opened.joined;
     const Group group{.name = joined.group.name,
                       .rank = joined.member.rank,
                       .ranks = joined.member.ranks,
                       .bind_address = bind_address};
-    PENSTOCK_RETURN_IF_ERROR(opened.endpoint->open(group, rendezvouses(group.name), timeout));
+    const Duration left = std::max<Duration>(deadline - clock.now(), kLeast);
+    PENSTOCK_RETURN_IF_ERROR(opened.endpoint->open(group, rendezvouses(group.name), left));
     joined.member.endpoint = opened.endpoint.get();
   }
   return ok_status();

@@ -46,7 +46,9 @@ class GroupEndpoints {
   // That of the pipeline before it is open: for memory that peers write into.
   Endpoint& pipeline_endpoint() { return *opened_.front().endpoint; }
 
-  Status open(const std::string& bind_address, const Rendezvouses& rendezvouses, Duration timeout);
+  // `timeout`: for all of them.
+  Status open(const std::string& bind_address, const Rendezvouses& rendezvouses, const Clock& clock,
+              Duration timeout);
   Status drain();
   void abort(const std::string& reason);
 

@@ -64,7 +64,8 @@ void on_ranks(const plan::ParallelSpec& parallel,
       GroupEndpoints groups(parallel, rank, make_endpoint);
       EXPECT_TRUE(names.empty());
       const Status opened = groups.open(
-          "127.0.0.1", [&](const std::string& name) -> Rendezvous& { return network.rendezvous(name); }, 30s);
+          "127.0.0.1", [&](const std::string& name) -> Rendezvous& { return network.rendezvous(name); },
+          SystemClock(), 30s);
       ASSERT_TRUE(opened.ok()) << opened;
       work(groups, rank);
     });

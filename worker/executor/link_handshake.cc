@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "worker/transport/all_gather.h"
 #include "worker/transport/pending_transfers.h"
 
 namespace penstock::worker {
@@ -71,6 +72,24 @@ Status compare_link_digests(Endpoint& endpoint, const plan::RankProgram& program
         compare(lower, higher, RankIndex(rank), mine[rank].from_lower, theirs[rank].from_lower));
     PENSTOCK_RETURN_IF_ERROR(
         compare(higher, lower, RankIndex(rank), mine[rank].from_higher, theirs[rank].from_higher));
+  }
+  return ok_status();
+}
+
+Status compare_work(const JoinedGroup& group, const plan::RankProgram& program) {
+  const auto [endpoint, rank, ranks] = group.member;
+  const uint64_t mine = plan::work_digest(program);
+  AllGather gather(*endpoint, rank, std::vector<int>(static_cast<size_t>(ranks), 2));
+  gather.mine()[0] = static_cast<double>(mine >> 32);  // halves, which a double holds exactly
+  gather.mine()[1] = static_cast<double>(mine & 0xffffffff);
+  PENSTOCK_RETURN_IF_ERROR(gather.run());
+  const std::span<const double> first = gather.part(RankIndex(0));
+  for (int r = 1; r < ranks; ++r) {
+    const std::span<const double> other = gather.part(RankIndex(r));
+    if (std::equal(first.begin(), first.end(), other.begin())) continue;
+    return failed_precondition(
+        "ranks {} and {} have the same stages in pipelines side by side, and were told different programs",
+        group.in_job(RankIndex(0)).value, group.in_job(RankIndex(r)).value);
   }
   return ok_status();
 }

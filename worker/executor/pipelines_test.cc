@@ -158,6 +158,22 @@ TEST(Pipelines, a_lost_rank_ends_all_of_them_and_its_group_is_named) {
   EXPECT_THAT(outcomes[1].failed->reason + outcomes[2].failed->reason, HasSubstr("was lost"));
 }
 
+TEST(Pipelines, that_were_told_different_programs_refuse_each_other) {
+  // Both are whole in themselves: the ranks would meet in sums of other stages' gradients, or never.
+  auto assignments = assignments_of({.pipeline = 2, .data = 2});
+  const auto others = assignments_of({.pipeline = 2, .data = 2, .schedule = "gpipe"});
+  for (const size_t rank : {1u, 3u}) assignments[rank].assignment.program = others[rank].assignment.program;
+  std::string reasons;
+  for (const ExecutorOutcome& outcome : FakeDaemon(assignments).serve()) {
+    ASSERT_TRUE(outcome.failed.has_value());
+    EXPECT_FALSE(outcome.ready.has_value());
+    reasons += outcome.failed->reason;
+  }
+  EXPECT_THAT(
+      reasons,
+      HasSubstr("ranks 0 and 1 have the same stages in pipelines side by side, and were told different"));
+}
+
 TEST(Pipelines, whose_hosts_hold_different_text_refuse_each_other) {
   // Each pipeline agrees in itself.
   auto assignments = assignments_of({.pipeline = 2, .data = 2});

@@ -82,8 +82,8 @@ Status RankSession::prepare() {
 }
 
 Status RankSession::connect() {
-  PENSTOCK_RETURN_IF_ERROR(
-      groups_->open(executor_assignment_.bind_address, environment_.rendezvous, kOpenTimeout));
+  PENSTOCK_RETURN_IF_ERROR(groups_->open(executor_assignment_.bind_address, environment_.rendezvous,
+                                         environment_.clock, kOpenTimeout));
   Endpoint& pipeline = groups_->pipeline_endpoint();
   PENSTOCK_RETURN_IF_ERROR(compare_link_digests(pipeline, assignment_.program));
   return engine_->connect({pipeline, environment_.clock, *recorder_, environment_.report});

@@ -98,6 +98,8 @@ Status TrainingEngine::meet_replicas() {
                                          groups_);
   const JoinedGroup& data = groups_.data();
   if (data.member.ranks == 1) return ok_status();
+  PENSTOCK_RETURN_IF_ERROR(compare_work(data, assignment_.program));
+  if (validation_) PENSTOCK_RETURN_IF_ERROR(compare_work(data, *assignment_.validation));
   PENSTOCK_RETURN_IF_ERROR(compare_data(data, model_->data()));
   if (job_.parallel.shard_optimizer) {
     sharded_ = std::make_unique<ShardedWeights>(model_->parameters(), model_->state_shares(),
