@@ -165,14 +165,25 @@ inline Result train(const Shape& shape, const Places& places = {}) {
   return result_of(shape, FakeDaemon(assignments_of(shape, places)).serve());
 }
 
+// As many pipelines of one rank, each of which has all experts.
+inline Shape with_whole_experts(const Shape& shape) {
+  Shape whole;
+  whole.data = shape.expert * shape.data;
+  whole.model = shape.model;
+  whole.microbatch_size = shape.microbatch_size;
+  whole.dtype = shape.dtype;
+  whole.clip = shape.clip;
+  whole.steps = shape.steps;
+  return whole;
+}
+
 // One process: the whole model once for every pipeline, with the same weights.
 class Reference {
  public:
-  explicit Reference(const Shape& shape) : job_(job_of(shape)) {
+  explicit Reference(const Shape& shape) : job_(job_of(with_whole_experts(shape))) {
     const plan::Split whole = cut(job_.model);
     for (int pipeline = 0; pipeline < job_.parallel.pipelines(); ++pipeline) {
-      plan::RankPlace place = plan::place_of_rank(job_.parallel, RankIndex(pipeline));
-      place.expert_rank = 0;  // it has all experts
+      const plan::RankPlace place = plan::place_of_rank(job_.parallel, RankIndex(pipeline));
       runs_.push_back(std::make_unique<SequentialRun>(job_, whole, 1, plan::BackwardForm::Fused,
                                                       PayloadOptions{}, place));
     }
@@ -246,15 +257,8 @@ class Reference {
 // One for all shapes that must have its bits: they differ from each other in neither of these.
 inline const Result& reference_of(const Shape& shape) {
   static std::map<std::string, Result> known;
-  Shape plain;
-  plain.expert = shape.expert;
-  plain.data = shape.data;
-  plain.model = shape.model;
-  plain.microbatch_size = shape.microbatch_size;
-  plain.dtype = shape.dtype;
-  plain.clip = shape.clip;
-  const std::string key = job_file(plain);
-  if (!known.contains(key)) known[key] = Reference(plain).run();
+  const std::string key = job_file(with_whole_experts(shape));
+  if (!known.contains(key)) known[key] = Reference(shape).run();
   return known.at(key);
 }
 
