@@ -38,13 +38,15 @@ class NamedEndpoint final : public Endpoint {
   std::string name_;
 };
 
+// "group data 1 (its rank 0 is the job's 4, 1 is 5, 2 is 6)"
 std::string described(const plan::RankGroup& group) {
-  constexpr size_t kShown = 8;
+  constexpr size_t kShown = 16;
   std::string ranks;
-  for (size_t i = 0; i < std::min(group.ranks.size(), kShown); ++i)
-    ranks += fmt::format("{}{}", i == 0 ? "" : ", ", group.ranks[i].value);
-  if (group.ranks.size() > kShown) ranks += ", ...";
-  return fmt::format("group {} of the job's ranks {}, which it counts from 0", group.name, ranks);
+  for (size_t i = 0; i < std::min(group.ranks.size(), kShown); ++i) {
+    ranks += i == 0 ? fmt::format("its rank 0 is the job's {}", group.ranks[0].value)
+                    : fmt::format(", {} is {}", i, group.ranks[i].value);
+  }
+  return fmt::format("group {} ({}{})", group.name, ranks, group.ranks.size() > kShown ? ", ..." : "");
 }
 
 JoinedGroup joined(plan::RankGroup group, RankIndex rank) {

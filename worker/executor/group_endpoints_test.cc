@@ -126,7 +126,7 @@ TEST(GroupEndpoints, a_failure_names_the_group_and_its_ranks_in_the_job) {
     const auto posted = groups.data().member.endpoint->post_receive(RankIndex(1), &number, sizeof(number));
     const Status status = posted.ok() ? groups.data().member.endpoint->wait(*posted) : posted.status();
     EXPECT_EQ(status.code(), StatusCode::kAborted);
-    EXPECT_THAT(message(status), HasSubstr("group data 1 of the job's ranks 2, 3"));
+    EXPECT_THAT(message(status), HasSubstr("group data 1 (its rank 0 is the job's 2, 1 is 3)"));
     EXPECT_THAT(message(status), HasSubstr("had enough"));
   });
 }
