@@ -11,6 +11,7 @@
 #include "client/present/job_words.h"
 #include "plan/interop/job_profile.h"
 #include "plan/interop/layout.h"
+#include "plan/interop/planned_job.h"
 #include "plan/interop/planning_json.h"
 #include "plan/planning/planner.h"
 #include "plan/render/human.h"
@@ -65,6 +66,7 @@ StatusOr<PlanningRequest> request_of(const PlanOptions& options, const plan::Job
   request.layers = std::move(costs.layers);
   request.forward_ns = std::move(costs.forward_ns);
   request.split_backward_bytes = std::move(costs.split_backward_bytes);
+  request.rank_bytes = costs.rank_bytes;
   request.rank_speed = std::move(costs.rank_speed);
   request.ranks = job.parallel.pipeline;
   request.microbatches = static_cast<int>(job.microbatches());
@@ -74,6 +76,10 @@ StatusOr<PlanningRequest> request_of(const PlanOptions& options, const plan::Job
   if (job.memory_budget_bytes > 0) request.budget_bytes = job.memory_budget_bytes;
   if (!options.memory_budget.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(request.budget_bytes, parse_bytes(options.memory_budget, "--memory-budget"));
+  }
+  if (!request
+           .budget_bytes) {  // nothing is recomputed then, and the split is found faster without that choice
+    for (plan::LayerCost& layer : request.layers) layer.recompute.reset();
   }
   if (options.search_seconds > 0) {
     request.start_search = [seconds = options.search_seconds / kSearchesMax] {
@@ -147,26 +153,12 @@ std::string left_out_text(const PlanningAnswer& answer) {
 
 // --- for other programs.
 
-std::string on_one_line(std::string lists) {
-  std::erase(lists, '\n');
-  return lists;
-}
-
-std::string job_fragment(const plan::JobSpec& job, const PlannedStep& step) {
-  const plan::Split split = plan::split_of(job.model, step.partition.boundaries);
-  const plan::ParallelSpec& parallel = job.parallel;
-  const std::string side_by_side =
-      parallel.pipelines() == 1 ? "" : fmt::format("expert: {}, data: {}, ", parallel.expert, parallel.data);
-  std::string text =
-      fmt::format("parallel: {{pipeline: {}, {}stages_per_rank: {}, schedule: {},\n           split: {}}}\n",
-                  parallel.pipeline, side_by_side, step.choice.stages_per_rank, step.choice.schedule,
-                  on_one_line(plan::split_to_json(split)));
-  if (step.partition.recomputed.empty()) return text;
-  std::vector<std::string> layers;
-  const std::vector<plan::Item> items = plan::model_items(job.model);
-  for (const int item : step.partition.recomputed)
-    layers.push_back(to_string(items[static_cast<size_t>(item)]));
-  return text + fmt::format("recompute: [{}]  # planned only: training does not take it yet\n", join(layers));
+// With what its ranks will hold, as training counts it.
+std::string fragment_of(const plan::JobSpec& job, const PlannedStep& step) {
+  const plan::JobSpec planned = plan::planned_job(job, step);
+  const auto memory = plan::memory_of_job(planned);
+  const std::string held = memory.ok() ? plan::largest_memory_text(*memory) : message(memory.status());
+  return plan::job_fragment(planned) + "# memory: " + held + "\n";
 }
 
 StatusOr<std::string> layout_of(const plan::JobSpec& job, const PlannedStep& step) {
@@ -183,12 +175,12 @@ StatusOr<std::string> output_of(const PlanOptions& options, const plan::JobSpec&
                                 const PlanningRequest& request, const PlanningAnswer& answer) {
   if (options.output == "json") return plan::planning_to_json(job.model, request, answer);
   const PlannedStep& best = answer.plans.front();
-  if (options.output == "job") return job_fragment(job, best);
+  if (options.output == "job") return fragment_of(job, best);
   if (options.output == "megatron-layout") return layout_of(job, best);
   if (options.output == "torchtitan")
     return plan::torchtitan_parts(plan::split_of(job.model, best.partition.boundaries));
   return table_text(answer) + oversized_line(request.layers, answer.oversized) + left_out_text(answer) +
-         curve_text(answer) + "\n" + job_fragment(job, best);
+         curve_text(answer) + "\n" + fragment_of(job, best);
 }
 
 int report_no_plan(const PlanOptions& options, const PlanningAnswer& answer) {

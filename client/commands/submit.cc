@@ -6,6 +6,7 @@
 #include "client/commands/terminal.h"
 #include "client/local_service/interrupt.h"
 #include "client/present/job_words.h"
+#include "plan/interop/planned_job.h"
 
 namespace penstock::client {
 namespace {
@@ -20,6 +21,12 @@ std::string renamed_text(const std::string& name, const std::string& asked) {
   return name == asked ? "" : fmt::format(" ({} is taken)", asked);
 }
 
+// Of the rank that holds most: what it is refused for, or would hold.
+std::string memory_text(const plan::JobSpec& job) {
+  const auto memory = plan::memory_of_job(job);
+  return memory.ok() ? "  most memory: " + plan::largest_memory_text(*memory) + "\n" : "";
+}
+
 // Asks the coordinator too, which knows its fleet; the file is checked even when it cannot be reached.
 int dry_run(const SubmitOptions& options, const JobFile& file) {
   StatusOr<std::unique_ptr<Coordinator>> coordinator = connect(options.connection.coordinator);
@@ -31,7 +38,7 @@ int dry_run(const SubmitOptions& options, const JobFile& file) {
   }
   if (!response.ok()) say("penstock: checked here only: " + message(response.status()));
   print(fmt::format("job/{} checked (dry run)\n", file.spec.name) + shape_text(file) +
-        notes_text(file.spec.notes));
+        memory_text(file.spec) + notes_text(file.spec.notes));
   return kExitSucceeded;
 }
 
@@ -55,9 +62,8 @@ int submit_and_follow(const SubmitOptions& options, const JobFile& file, Coordin
   const std::string& name = response->name();
   const std::string& asked = options.connection.coordinator;
   const std::string flag = asked.empty() ? "" : " --coordinator " + asked;
-  print(fmt::format("job/{} submitted{}\n", name, renamed_text(name, file.spec.name)) +
-        shape_text(file) + notes_text({response->notes().begin(), response->notes().end()}) +
-        useful_commands(name, flag));
+  print(fmt::format("job/{} submitted{}\n", name, renamed_text(name, file.spec.name)) + shape_text(file) +
+        notes_text({response->notes().begin(), response->notes().end()}) + useful_commands(name, flag));
   return interrupts == nullptr ? kExitSucceeded : follow_to_end(coordinator, name, flag, *interrupts);
 }
 

@@ -3,130 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <map>
 
+#include "plan/cost/internal/bytes.h"
 #include "plan/schedule/payload_slots.h"
 #include "plan/schedule/recomputation_slots.h"
 #include "plan/schedule/weight_versions.h"
 #include "plan/spec/parameters.h"
+#include "plan/spec/state_share.h"
 
 namespace penstock::plan {
+
+using namespace internal;
+
 namespace {
 
-constexpr int64_t kWideBytes = 4;  // float32, and int32 tokens
 constexpr int64_t kMomentsOfAdamW = 2;
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-
-int64_t plus(int64_t a, int64_t b) {
-  return a > kMost - b ? kMost : a + b;
-}
-int64_t times(int64_t a, int64_t b) {
-  return b != 0 && a > kMost / b ? kMost : a * b;
-}
-
-// Of activations, gradients of activations and packed weights.
-int64_t narrow_bytes(const JobSpec& job) {
-  return job.train.dtype == "bfloat16" ? 2 : 4;
-}
-
-int64_t rounded_up(int64_t count, int64_t multiple) {
-  return plus(count, multiple - 1) / multiple * multiple;
-}
-
-int64_t tensor_bytes(int64_t elements, int64_t element_bytes = kWideBytes) {
-  return rounded_up(times(elements, element_bytes), 64);
-}
-
-int64_t sum(std::initializer_list<int64_t> terms) {
-  int64_t total = 0;
-  for (const int64_t term : terms) total = plus(total, term);
-  return total;
-}
-
-int64_t query_width(const ModelSpec& model) {
-  return model.num_attention_heads * model.head_size();
-}
-int64_t projected_width(const ModelSpec& model) {
-  return query_width(model) + 2 * model.num_key_value_heads * model.head_size();
-}
-
-// What routed experts save beside their payload.
-int64_t expert_slot_bytes(const JobSpec& job) {
-  const MoeSpec& moe = job.model.moe;
-  const int64_t tokens = job.tokens_per_microbatch();
-  const int64_t narrow = narrow_bytes(job);
-  const int64_t choices = tensor_bytes(tokens * moe.num_experts_per_tok);
-  const int64_t parts = job.expert_parts();
-  const int64_t counts = job.parallel.expert > 1 ? tensor_bytes(parts * moe.num_experts) : 0;
-  return sum({tensor_bytes(tokens * moe.num_experts), tensor_bytes(tokens), choices, choices, choices,
-              tensor_bytes(parts * job.expert_rows()), tensor_bytes(parts * (moe.num_experts + 1)), counts,
-              tensor_bytes(parts * job.local_expert_rows() * 2 * moe.moe_intermediate_size, narrow)});
-}
-
-int64_t residual_bytes(const JobSpec& job) {
-  return tensor_bytes(job.tokens_per_microbatch() * job.model.hidden_size, narrow_bytes(job));
-}
-
-// What a block keeps beside its input.
-int64_t block_saved_bytes(const JobSpec& job, LayerIndex layer) {
-  const ModelSpec& model = job.model;
-  const int64_t tokens = job.tokens_per_microbatch();
-  const int64_t narrow = narrow_bytes(job);
-  const int64_t residual = residual_bytes(job);
-  const int64_t inverse_rms = tensor_bytes(tokens);
-  return sum({inverse_rms, tensor_bytes(tokens * projected_width(model), narrow),
-              tensor_bytes(tokens * query_width(model), narrow),
-              tensor_bytes(tokens * model.num_attention_heads), residual, inverse_rms,
-              model.has_experts(layer) ? expert_slot_bytes(job)
-                                       : tensor_bytes(tokens * 2 * model.intermediate_size, narrow)});
-}
-
-// The inputs of a block's down products.
-int64_t activated_elements(const JobSpec& job, LayerIndex layer) {
-  const ModelSpec& model = job.model;
-  return model.has_experts(layer)
-             ? job.expert_parts() * job.local_expert_rows() * model.moe.moe_intermediate_size
-             : job.tokens_per_microbatch() * model.intermediate_size;
-}
-
-// What W reads of its I and finds nowhere else in the slot.
-int64_t split_backward_bytes(const JobSpec& job, const Item& item) {
-  const int64_t residual = residual_bytes(job);
-  switch (item.kind) {
-    case ItemKind::Embedding:
-      return residual;
-    case ItemKind::Block:
-      return sum({residual, residual, tensor_bytes(activated_elements(job, item.layer), narrow_bytes(job))});
-    case ItemKind::Head:
-      return 0;
-  }
-  return 0;
-}
-
-// All that an item's forward saves beside its input, and what W reads of I.
-int64_t item_saved_bytes(const JobSpec& job, const Item& item, BackwardForm backward) {
-  const int64_t tokens = job.tokens_per_microbatch();
-  const int64_t of_halves = backward == BackwardForm::Split ? split_backward_bytes(job, item) : 0;
-  switch (item.kind) {
-    case ItemKind::Embedding:
-      return plus(of_halves, tensor_bytes(tokens));
-    case ItemKind::Block:
-      return plus(of_halves, block_saved_bytes(job, item.layer));
-    case ItemKind::Head:
-      return sum({of_halves, tensor_bytes(tokens), residual_bytes(job)});
-  }
-  return 0;
-}
-
-bool is_recomputed(const JobSpec& job, const Item& item) {
-  return item.kind == ItemKind::Block && job.recomputes(item.layer);
-}
-
-// Of an activation slot.
-int64_t item_slot_bytes(const JobSpec& job, const Item& item, BackwardForm backward) {
-  const int64_t input = item.kind == ItemKind::Embedding ? 0 : residual_bytes(job);
-  return is_recomputed(job, item) ? input : plus(input, item_saved_bytes(job, item, backward));
-}
+constexpr int64_t kExchangeBytes = int64_t{2} << 20;  // two messages of 1 MiB
 
 // Both operands that the products of a weight [out, in] read; see the header.
 int64_t packed_bytes(int64_t out, int64_t in, int64_t element_bytes) {
@@ -146,7 +39,7 @@ int64_t feed_forward_packed_bytes(const JobSpec& job, LayerIndex layer) {
   if (!model.has_experts(layer)) {
     return network_packed_bytes(model.hidden_size, model.intermediate_size, narrow_bytes(job));
   }
-  return times(model.moe.num_experts,
+  return times(job.local_experts(),
                network_packed_bytes(model.hidden_size, model.moe.moe_intermediate_size, narrow_bytes(job)));
 }
 
@@ -172,24 +65,29 @@ int64_t packed_bytes_of(const JobSpec& job, const std::vector<Item>& items) {
   return bytes;
 }
 
-int64_t owned_bytes(const ModelSpec& model, const std::vector<Item>& items) {
+// What all ranks with one program hold, wherever they stand; their parameters, which are as large on all of them.
+struct Holdings {
+  MemoryPrediction common;  // without optimizer, rollback and snapshot
+  std::vector<ParameterSpec> parameters;
+  std::vector<bool> is_written;  // beside them: in some checkpoint, on one of these ranks
+  bool steps_provisionally = false;
+};
+
+int64_t bytes_of(const std::vector<ParameterSpec>& parameters) {
   int64_t bytes = 0;
-  for (const ParameterSpec& parameter : parameters_of(model, items)) {
-    bytes = plus(bytes, tensor_bytes(parameter.elements()));
-  }
+  for (const ParameterSpec& parameter : parameters) bytes = plus(bytes, tensor_bytes(parameter.elements()));
   return bytes;
 }
 
 // What is held of versions before the newest, which is among the other kinds.
-int64_t older_versions_bytes(const JobSpec& job, const std::vector<Item>& items, const RankProgram& program) {
+int64_t older_versions_bytes(const Holdings& holdings, const RankProgram& program) {
   const WeightVersionsHeld held = weight_versions_held(program);
-  int64_t of_all = packed_bytes_of(job, items);
+  int64_t of_all = holdings.common.packed;
   int64_t of_forwards = 0;
-  for (const ParameterSpec& parameter : parameters_of(job.model, items)) {
-    const int64_t bytes = tensor_bytes(parameter.elements());
+  for (const ParameterSpec& parameter : holdings.parameters) {
     if (parameter.packed) continue;
     int64_t& kind = parameter.item.kind == ItemKind::Embedding ? of_forwards : of_all;
-    kind = plus(kind, bytes);
+    kind = plus(kind, tensor_bytes(parameter.elements()));
   }
   return plus(times(of_all, held.by_all - 1), times(of_forwards, held.by_forwards - 1));
 }
@@ -224,6 +122,28 @@ int64_t slots_here(const Link& link, RankIndex rank) {
   return slots;
 }
 
+int64_t boundary_bytes(const JobSpec& job, const RankProgram& program) {
+  int64_t slots = 0;
+  for (const Link& link : program.links) {
+    slots = plus(slots, std::max<int64_t>(slots_here(link, program.rank), 0));
+  }
+  return times(boundary_slot_bytes(job), slots);
+}
+
+// Memory through which messages of gradients and weights pass between the steps.
+int64_t exchange_bytes(const JobSpec& job, const std::vector<Item>& items, const RankProgram& program) {
+  const bool replicated = std::any_of(program.buffers.begin(), program.buffers.end(),
+                                      [](const StageBuffers& buffers) { return buffers.twin.is_set(); });
+  int64_t exchanges = 0;
+  if (job.parallel.pipelines() > 1) ++exchanges;                      // sums over the data group
+  if (job.parallel.expert > 1 && job.parallel.data > 1) ++exchanges;  // of experts, over their replicas
+  if (replicated) ++exchanges;                                        // over two replicas in a pipeline
+  const bool tied = job.model.tie_word_embeddings;
+  if (tied && holds_embedding(items) != holds_tied_head(job.model, items))
+    ++exchanges;  // its other end is elsewhere
+  return exchanges * kExchangeBytes;
+}
+
 std::string described(const MemoryPrediction& prediction) {
   std::string text;
   for (const auto& [kind, bytes] : prediction.by_kind()) {
@@ -232,53 +152,27 @@ std::string described(const MemoryPrediction& prediction) {
   return text;
 }
 
-}  // namespace
-
-int64_t MemoryPrediction::total() const {
-  return sum({parameters, packed, weight_versions, gradients, optimizer, rollback, snapshot, activations,
-              payload, boundary});
+// Adds what a stage's slots take, and widens the scratch that its recomputation works in.
+void add_stage(const JobSpec& job, const std::vector<Item>& items, const StageBuffers& buffers,
+               const RankProgram& program, MemoryPrediction& held, int64_t& scratch) {
+  const int64_t slots = buffers.activation_slots;
+  const int64_t recomputed = recomputation_slots(program, buffers.stage);
+  const int64_t routes = route_slot_bytes(job, items), routes_again = recomputed_route_bytes(job, items);
+  held.activations =
+      sum({held.activations, times(activation_slot_bytes(job, items, buffers.backward) - routes, slots),
+           times(recomputation_slot_bytes(job, items) - routes_again, recomputed)});
+  held.routes = sum({held.routes, times(routes, slots), times(routes_again, recomputed)});
+  held.payload = plus(held.payload, payload_bytes_of(job, items, program, buffers.stage));
+  scratch = std::max(scratch, recomputation_scratch_bytes(job, items, buffers.backward));
 }
 
-std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
-  std::vector<std::pair<std::string, int64_t>> kinds = {
-      {"parameters", parameters}, {"packed", packed},           {"gradients", gradients},
-      {"optimizer", optimizer},   {"activations", activations}, {"boundary", boundary}};
-  if (payload > 0) kinds.push_back({"payload", payload});
-  if (snapshot > 0) kinds.insert(kinds.begin() + 4, {"snapshot", snapshot});
-  if (rollback > 0) kinds.insert(kinds.begin() + 4, {"rollback", rollback});
-  if (weight_versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", weight_versions});
-  return kinds;
-}
-
-int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items, BackwardForm backward) {
-  int64_t bytes = 0;
-  for (const Item& item : items) bytes = plus(bytes, item_slot_bytes(job, item, backward));
-  return bytes;
-}
-
-int64_t recomputation_slot_bytes(const JobSpec& job, const std::vector<Item>& items) {
-  int64_t bytes = 0;
-  for (const Item& item : items) {
-    if (is_recomputed(job, item)) bytes = plus(bytes, item_saved_bytes(job, item, BackwardForm::Split));
-  }
-  return bytes;
-}
-
-int64_t payload_slot_bytes(const JobSpec& job, const Item& item) {
-  if (item.kind != ItemKind::Block || !job.model.has_experts(item.layer)) return 0;
-  return tensor_bytes(job.expert_parts() * job.local_expert_rows() * job.model.hidden_size,
-                      narrow_bytes(job));
-}
-
-int64_t boundary_slot_bytes(const JobSpec& job) {
-  return tensor_bytes(job.tokens_per_microbatch() * job.model.hidden_size, narrow_bytes(job));
-}
-
-StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split,
-                                          const RankProgram& program) {
-  MemoryPrediction prediction;
-  std::vector<Item> owned;
-  std::vector<Item> written;  // into checkpoints
+StatusOr<Holdings> holdings_of(const JobSpec& job, const Split& split, const RankProgram& program,
+                               const RankProgram* validation) {
+  Holdings holdings;
+  MemoryPrediction& held = holdings.common;
+  std::vector<Item> items;
+  std::vector<Item> written;
+  int64_t scratch = 0;
   for (const StageBuffers& buffers : program.buffers) {
     const int32_t stage = buffers.stage.value;
     if (stage < 0 || static_cast<size_t>(stage) >= split.size() || buffers.activation_slots < 0) {
@@ -286,49 +180,106 @@ StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split
           "program of rank {}: expected stages 0 to {}, found stage {} with {} activation slots",
           program.rank.value, static_cast<int64_t>(split.size()) - 1, stage, buffers.activation_slots);
     }
-    const std::vector<Item>& items = split[static_cast<size_t>(stage)];
-    owned.insert(owned.end(), items.begin(), items.end());
-    if (buffers.replica == 0) written.insert(written.end(), items.begin(), items.end());
-    const int64_t slot = activation_slot_bytes(job, items, buffers.backward);
-    prediction.activations =
-        sum({prediction.activations, times(slot, buffers.activation_slots),
-             times(recomputation_slot_bytes(job, items), recomputation_slots(program, buffers.stage))});
-    prediction.payload = plus(prediction.payload, payload_bytes_of(job, items, program, buffers.stage));
+    const std::vector<Item>& of_stage = split[static_cast<size_t>(stage)];
+    items.insert(items.end(), of_stage.begin(), of_stage.end());
+    if (buffers.replica == 0) written.insert(written.end(), of_stage.begin(), of_stage.end());
+    add_stage(job, of_stage, buffers, program, held, scratch);
   }
-  const int64_t owned_once = owned_bytes(job.model, owned);
-  const int64_t tied = tied_matrix_bytes(job.model, owned);
-  prediction.parameters = plus(owned_once, holds_embedding(owned) ? 0 : tied);
-  prediction.packed = packed_bytes_of(job, owned);
-  prediction.weight_versions = older_versions_bytes(job, owned, program);
-  prediction.gradients = plus(owned_once, tied);
-  prediction.optimizer = times(owned_once, kMomentsOfAdamW);
-  const bool steps_provisionally =
+  // Every share of the experts is as large as the first.
+  holdings.parameters = parameters_of(job.model, items, experts_at(job, {}));
+  for (const ParameterSpec& parameter : holdings.parameters) {
+    holdings.is_written.push_back(std::find(written.begin(), written.end(), parameter.item) != written.end());
+  }
+  const int64_t owned = bytes_of(holdings.parameters);
+  const int64_t tied = tied_matrix_bytes(job.model, items);
+  held.parameters = plus(owned, holds_embedding(items) ? 0 : tied);
+  held.packed = packed_bytes_of(job, items);
+  held.weight_versions = older_versions_bytes(holdings, program);
+  held.gradients = plus(owned, tied);
+  held.boundary =
+      plus(boundary_bytes(job, program), validation == nullptr ? 0 : boundary_bytes(job, *validation));
+  held.workspace = sum({action_workspace_bytes(job), scratch, exchange_bytes(job, items, program)});
+  holdings.steps_provisionally =
       job.parallel.optimizer_step == "post-validated" && program.rank.value + 1 < program.ranks;
-  if (steps_provisionally) prediction.rollback = plus(owned_once, prediction.optimizer);
-  if (job.checkpoint.every > 0)
-    prediction.snapshot = times(owned_bytes(job.model, written), 1 + kMomentsOfAdamW);
-  for (const Link& link : program.links) {
-    const int64_t slots = std::max<int64_t>(slots_here(link, program.rank), 0);
-    prediction.boundary = plus(prediction.boundary, times(boundary_slot_bytes(job), slots));
-  }
-  return prediction;
+  return holdings;
 }
 
-Status check_memory_budget(const JobSpec& job, const Split& split, std::span<const RankProgram> programs) {
-  if (job.memory_budget_bytes == 0) return ok_status();
-  RankIndex largest_rank;
-  MemoryPrediction largest;
-  for (const RankProgram& program : programs) {
-    PENSTOCK_ASSIGN_OR_RETURN(const MemoryPrediction prediction, predict_memory(job, split, program));
-    if (largest_rank.is_set() && prediction.total() <= largest.total()) continue;
-    largest_rank = program.rank;
-    largest = prediction;
+MemoryPrediction held_at(const JobSpec& job, const Holdings& holdings, const RankPlace& place) {
+  MemoryPrediction held = holdings.common;
+  const std::vector<StateShare> shares = state_shares(job, place, holdings.parameters);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const int64_t weight = tensor_bytes(holdings.parameters[i].elements());
+    const int64_t moments = times(kMomentsOfAdamW, weight);
+    if (shares[i].has_moments) held.optimizer = plus(held.optimizer, moments);
+    if (job.checkpoint.every == 0 || !holdings.is_written[i]) continue;
+    if (shares[i].writes_weight) held.snapshot = plus(held.snapshot, weight);
+    if (shares[i].writes_moments) held.snapshot = plus(held.snapshot, moments);
   }
-  if (largest.total() <= job.memory_budget_bytes) return ok_status();
+  if (holdings.steps_provisionally) held.rollback = plus(bytes_of(holdings.parameters), held.optimizer);
+  return held;
+}
+
+// Places whose ranks hold the same: who writes what, and with shared-out moments every pipeline by itself.
+int likeness(const JobSpec& job, const RankPlace& place) {
+  if (job.parallel.shard_optimizer) return place.pipeline;
+  return (place.pipeline == 0 ? 2 : 0) + (place.data_rank == 0 ? 1 : 0);
+}
+
+}  // namespace
+
+int64_t MemoryPrediction::total() const {
+  return sum({parameters, packed, weight_versions, gradients, optimizer, rollback, snapshot, activations,
+              routes, payload, boundary, workspace});
+}
+
+std::vector<std::pair<std::string, int64_t>> MemoryPrediction::by_kind() const {
+  std::vector<std::pair<std::string, int64_t>> kinds = {
+      {"parameters", parameters}, {"packed", packed},           {"weight_versions", weight_versions},
+      {"gradients", gradients},   {"optimizer", optimizer},     {"rollback", rollback},
+      {"snapshot", snapshot},     {"activations", activations}, {"routes", routes},
+      {"payload", payload},       {"boundary", boundary},       {"workspace", workspace}};
+  std::erase_if(kinds, [](const auto& kind) { return kind.second == 0; });
+  return kinds;
+}
+
+StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split, const RankProgram& program,
+                                          const MemoryOf& of) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Holdings holdings, holdings_of(job, split, program, of.validation));
+  return held_at(job, holdings, of.place);
+}
+
+StatusOr<std::vector<MemoryPrediction>> predict_job_memory(const JobSpec& job, const Split& split,
+                                                           std::span<const RankProgram> training,
+                                                           std::span<const RankProgram> validation) {
+  if (training.size() != static_cast<size_t>(job.parallel.pipeline)) {
+    return invalid_argument("programs of {} ranks: expected {}, one for each rank of a pipeline",
+                            training.size(), job.parallel.pipeline);
+  }
+  std::vector<MemoryPrediction> ranks(static_cast<size_t>(job.ranks()));
+  for (size_t r = 0; r < training.size(); ++r) {
+    const RankProgram* const pass = r < validation.size() ? &validation[r] : nullptr;
+    PENSTOCK_ASSIGN_OR_RETURN(const Holdings holdings, holdings_of(job, split, training[r], pass));
+    std::map<int, MemoryPrediction> alike;
+    for (int pipeline = 0; pipeline < job.parallel.pipelines(); ++pipeline) {
+      const RankIndex rank = rank_at(job.parallel, RankIndex(static_cast<int64_t>(r)), pipeline);
+      const RankPlace place = place_of_rank(job.parallel, rank);
+      const auto [known, is_new] = alike.try_emplace(likeness(job, place));
+      if (is_new) known->second = held_at(job, holdings, place);
+      ranks.at(static_cast<size_t>(rank.value)) = known->second;
+    }
+  }
+  return ranks;
+}
+
+Status check_memory_budget(const JobSpec& job, std::span<const MemoryPrediction> ranks) {
+  if (job.memory_budget_bytes == 0 || ranks.empty()) return ok_status();
+  const auto largest = std::max_element(ranks.begin(), ranks.end(),
+                                        [](const auto& a, const auto& b) { return a.total() < b.total(); });
+  if (largest->total() <= job.memory_budget_bytes) return ok_status();
   return invalid_argument(
       "{}: expected at most {} bytes on every rank, found {} on rank {} ({} too many): {}",
-      place_of(job, "memory_budget"), job.memory_budget_bytes, largest.total(), largest_rank.value,
-      largest.total() - job.memory_budget_bytes, described(largest));
+      place_of(job, "memory_budget"), job.memory_budget_bytes, largest->total(), largest - ranks.begin(),
+      largest->total() - job.memory_budget_bytes, described(*largest));
 }
 
 }  // namespace penstock::plan

@@ -10,14 +10,17 @@
 //   weight_versions   of schedules that compute with older weights: packed, norms and routers once more for each older
 //                version that the rank's program reads, and the embedding table for each that its forwards read
 //                (plan/schedule/weight_versions.h); masters, gradients and moments exist once
+//                Of parameters, packed and the kinds below a rank has the experts that are its share
+//                (plan/spec/rank_place.h), in each of these
 //   gradients    the parameters' bytes again: weight gradients accumulate in FP32 (numerics contract)
-//   optimizer    twice the same: AdamW's first and second moments
+//   optimizer    twice the same: AdamW's first and second moments; with parallel.shard_optimizer of the parameters alone
+//                that are the rank's (plan/spec/state_share.h)
 //   rollback     with post-validated steps, parameters and optimizer once more on every rank but the last: what a
 //                provisional step overwrites
 //                A tied matrix is the embedding's; a rank with the head has a second gradient of it, and without
 //                the embedding a copy of the matrix too
-//   snapshot     with checkpoints, parameters and moments of the stages whose first replica is here once more: what is
-//                written while steps go on
+//   snapshot     with checkpoints, parameters and moments that this rank writes once more, of the stages whose first
+//                replica is here: what is written while steps go on
 //   activations  sum over stages of slots x slot: slots = H_s of the lowered program, slot = what the stage's
 //                forward keeps for its backward:
 //                  embedding  tokens [T]
@@ -36,14 +39,27 @@
 //                A block that is recomputed has x there and nothing else. What it saves otherwise is held once, in the
 //                workspace, and, where backwards are split, from I to W in a slot of all recomputed blocks of the stage,
 //                as many as the lowered program has microbatches between the two (plan/schedule/recomputation_slots.h)
+//   routes       what routers decided, of those slots: probabilities to offsets and counts, of the blocks with experts
 //   payload      of every block with experts: slots a[L,H] for the rows that went in, as many as the program has alive at
 //                once (plan/schedule/payload_slots.h); where ranks share experts out also for gradients that come
 //   boundary     one tensor a[T,H] for each receive slot at a link's target, each send slot at its source and
-//                each hand-off slot
+//                each hand-off slot, of the training and, apart, of the validation
+//   workspace    what an action works in, once for all stages: eight tensors and the targets for any block (two gradients of
+//                the residual between items, a norm's output and its gradient, gradient of h: a[T,H] each, with dropout
+//                two more; the SwiGLU product and its gradient a[T,I], gradient of attention a[T,A*D], targets [T]);
+//                with qk_norm queries and keys a[T,(A+K)*D] and 1/rms of each; with experts outputs and gradients
+//                a[R,H] twice, a[L,I], [R] twice, [T,K], and where ranks share experts out what arrives, a[L,H] and
+//                [L] thrice, and one part of it in order; starts of documents [T]
+//                of the rank's blocks that are recomputed what the widest saves
+//                2 MiB for each exchange between the steps: sums over the data group, over replicas of experts, over
+//                two replicas of a stage, of a tied
+//                matrix whose other end is elsewhere
+// A second replica of a stage (DualPipe, Chimera) has no kind of its own: a rank holds parameters, gradients, moments and
+// slots of both of its stages, and they are counted where those of one stage are.
 // Sources: the activation terms count tensors as "Reducing Activation Recomputation in Large Transformer
 // Models" (Korthikanti et al., 2022) does, for this block and without its dropout masks; H_s in place of its
-// number of stages in flight, since the schedule says it exactly. Not predicted yet: workspace, transport and
-// library memory.
+// number of stages in flight, since the schedule says it exactly. Not predicted: what
+// transports and libraries take, and tables and primitives that operators make once a shape.
 //
 // Sums saturate at 2^63 - 1 instead of overflowing. Pure; any thread.
 #pragma once
@@ -55,8 +71,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plan/cost/slot_bytes.h"
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
+#include "plan/spec/rank_place.h"
 
 namespace penstock::plan {
 
@@ -69,34 +87,36 @@ struct MemoryPrediction {
   int64_t rollback = 0;
   int64_t snapshot = 0;
   int64_t activations = 0;
+  int64_t routes = 0;
   int64_t payload = 0;
   int64_t boundary = 0;
+  int64_t workspace = 0;
 
   int64_t total() const;
-  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them; weight_versions, rollback, snapshot and
-  // payload where there are any.
+  // ("parameters", bytes) and so on: the kinds' names as StepReport carries them, those of which there is anything.
   std::vector<std::pair<std::string, int64_t>> by_kind() const;
 };
 
-// Bytes of one activation slot of a stage that holds `items`.
-int64_t activation_slot_bytes(const JobSpec& job, const std::vector<Item>& items, BackwardForm backward);
-
-// Bytes of one slot for what those of `items` that are recomputed save between I and W.
-int64_t recomputation_slot_bytes(const JobSpec& job, const std::vector<Item>& items);
-
-// Bytes of one slot for the rows that go into a block's experts; 0 of another item.
-int64_t payload_slot_bytes(const JobSpec& job, const Item& item);
-
-// Bytes of one tensor that passes between two stages.
-int64_t boundary_slot_bytes(const JobSpec& job);
+// Whose memory, beside the training's program.
+struct MemoryOf {
+  RankPlace place{};
+  const RankProgram* validation =
+      nullptr;  // runs between the steps, in boundary slots of its own; null: there is none
+};
 
 // `split` holds the items of every stage of the program (job.parallel.split unless a rebalance changed it).
-// InvalidArgument when the program names a stage that the split does not have. Of the instructions, weight versions and
-// payload slots are counted; a synchronous program without experts may come without.
-StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split, const RankProgram& program);
+// InvalidArgument when the program names a stage that the split does not have. Of the instructions weight versions,
+// payload and recomputation slots are counted; a synchronous program without experts and recomputation may come without.
+StatusOr<MemoryPrediction> predict_memory(const JobSpec& job, const Split& split, const RankProgram& program,
+                                          const MemoryOf& of = {});
+
+// Of every rank of the job. `training` and, unless empty, `validation` hold the programs of a pipeline's ranks.
+StatusOr<std::vector<MemoryPrediction>> predict_job_memory(const JobSpec& job, const Split& split,
+                                                           std::span<const RankProgram> training,
+                                                           std::span<const RankProgram> validation = {});
 
 // InvalidArgument when a rank needs more than job.memory_budget_bytes: names the rank that needs most, how
-// much it is over and by kind what it holds. Ok without a budget.
-Status check_memory_budget(const JobSpec& job, const Split& split, std::span<const RankProgram> programs);
+// much it is over and by kind what it holds. Ok without a budget. `ranks`: all of the job.
+Status check_memory_budget(const JobSpec& job, std::span<const MemoryPrediction> ranks);
 
 }  // namespace penstock::plan

@@ -42,6 +42,8 @@ LoweredProgram program() {
 constexpr int64_t kEmbeddingSlot = 64;
 constexpr int64_t kBlockSlot = 320 + 64 + 576 + 320 + 64 + 320 + 64 + 512;
 constexpr int64_t kHeadSlot = 320 + 64 + 320;
+// Five residuals, the SwiGLU product and its gradient ([6,10] 240 -> 256), gradient of attention, targets.
+constexpr int64_t kWorkspace = 5 * 320 + 2 * 256 + 320 + 64;
 // Operands in whole blocks: every dimension of a block's weights (12, 24, 12, 20 x 12, 12 x 10) is at most 64, so
 // columns are 64 and rows 16 or 32. q, k, v: 16 x 64 + 32 x 64; o: 16 x 64 twice; gate and up: 16 x 64 + 32 x 64;
 // down: 16 x 64 twice. The head, [257, 12]: 16 x 320 + 272 x 64.
@@ -127,11 +129,14 @@ TEST(PredictMemory, adds_up_a_ranks_stages_slots_and_links) {
   EXPECT_GT(slots, 0);
   EXPECT_EQ(predicted->boundary, 320 * slots);
   EXPECT_EQ(predicted->packed, kBlockPacked);
-  EXPECT_EQ(predicted->total(), 4 * weights + kBlockPacked + predicted->activations + predicted->boundary);
-  EXPECT_THAT(predicted->by_kind(), ElementsAre(Pair("parameters", weights), Pair("packed", kBlockPacked),
-                                                Pair("gradients", weights), Pair("optimizer", 2 * weights),
-                                                Pair("activations", predicted->activations),
-                                                Pair("boundary", predicted->boundary)));
+  EXPECT_EQ(predicted->workspace, kWorkspace);
+  EXPECT_EQ(predicted->total(),
+            4 * weights + kBlockPacked + predicted->activations + predicted->boundary + kWorkspace);
+  EXPECT_THAT(
+      predicted->by_kind(),
+      ElementsAre(Pair("parameters", weights), Pair("packed", kBlockPacked), Pair("gradients", weights),
+                  Pair("optimizer", 2 * weights), Pair("activations", predicted->activations),
+                  Pair("boundary", predicted->boundary), Pair("workspace", kWorkspace)));
 }
 
 TEST(PredictMemory, experts_inputs_take_a_slot_of_each_block_for_every_microbatch_in_flight) {
@@ -156,7 +161,8 @@ TEST(PredictMemory, experts_inputs_take_a_slot_of_each_block_for_every_microbatc
   EXPECT_EQ(predict_memory(spec, split, lowered.ranks[1])->payload, 576);
   EXPECT_THAT(first.by_kind(), ::testing::Contains(Pair("payload", 2 * 576)));
   EXPECT_EQ(first.total(), first.parameters + first.packed + first.gradients + first.optimizer +
-                               first.activations + first.payload + first.boundary);
+                               first.activations + first.routes + first.payload + first.boundary +
+                               first.workspace);
 }
 
 TEST(PredictMemory, a_tied_matrix_is_held_where_it_is_used_and_updated_once) {
@@ -168,7 +174,9 @@ TEST(PredictMemory, a_tied_matrix_is_held_where_it_is_used_and_updated_once) {
   const auto predicted = [&](const JobSpec& spec, int rank) {
     return predict_memory(spec, spec.parallel.split, ranks[static_cast<size_t>(rank)]).value();
   };
-  EXPECT_EQ(predicted(tied, 0).total(), predicted(untied, 0).total());        // the embedding owns it
+  // The embedding owns it; its gradient and weight pass through 2 MiB.
+  EXPECT_EQ(predicted(tied, 0).total(), predicted(untied, 0).total() + (int64_t{2} << 20));
+  EXPECT_EQ(predicted(tied, 1).workspace, predicted(untied, 1).workspace + (int64_t{2} << 20));
   EXPECT_EQ(predicted(tied, 1).parameters, predicted(untied, 1).parameters);  // a copy in lm_head's place
   EXPECT_EQ(predicted(tied, 1).gradients, predicted(untied, 1).gradients);
   EXPECT_EQ(predicted(tied, 1).optimizer, predicted(untied, 1).optimizer - 2 * kMatrix);
@@ -180,6 +188,7 @@ TEST(PredictMemory, a_tied_matrix_is_held_where_it_is_used_and_updated_once) {
   const MemoryPrediction apart = predict_memory(untied, one, whole).value();
   EXPECT_EQ(together.parameters, apart.parameters - kMatrix);
   EXPECT_EQ(together.gradients, apart.gradients);  // two accumulators, as with two matrices
+  EXPECT_EQ(together.workspace, apart.workspace);
 }
 
 TEST(PredictMemory, hand_offs_inside_a_rank_need_slots_too) {
@@ -270,11 +279,13 @@ TEST(MemoryBudget, the_rank_that_does_not_fit_is_named_with_what_it_holds) {
   const LoweredProgram lowered = program();
   const MemoryPrediction last = *predict_memory(spec, spec.parallel.split, lowered.ranks[1]);
 
+  const std::vector<MemoryPrediction> all = *predict_job_memory(spec, spec.parallel.split, lowered.ranks);
+  ASSERT_EQ(all.size(), 2u);
   JobSpec tight = spec;
   tight.memory_budget_bytes = last.total();
-  EXPECT_TRUE(check_memory_budget(tight, tight.parallel.split, lowered.ranks).ok());
+  EXPECT_TRUE(check_memory_budget(tight, all).ok());
   tight.memory_budget_bytes = last.total() - 1;
-  const Status refused = check_memory_budget(tight, tight.parallel.split, lowered.ranks);
+  const Status refused = check_memory_budget(tight, all);
   EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(message(refused),
               HasSubstr(fmt::format("line 7: memory_budget: expected at most {} bytes on every rank, "
@@ -285,7 +296,142 @@ TEST(MemoryBudget, the_rank_that_does_not_fit_is_named_with_what_it_holds) {
 TEST(MemoryBudget, without_a_budget_everything_fits) {
   JobSpec spec = job();
   spec.memory_budget_bytes = 0;
-  EXPECT_TRUE(check_memory_budget(spec, spec.parallel.split, program().ranks).ok());
+  EXPECT_TRUE(
+      check_memory_budget(spec, *predict_job_memory(spec, spec.parallel.split, program().ranks)).ok());
+}
+
+// The same with four experts of intermediate 5 in blocks 1 and 3, two of them for each token.
+JobSpec with_experts(int expert, int data, const std::string& more = "") {
+  const StatusOr<JobSpec> spec = parse_job_spec(fmt::format(
+      "name: small\n"
+      "model: {{vocab_size: 257, hidden_size: 12, num_hidden_layers: 4, num_attention_heads: 2,\n"
+      "        num_key_value_heads: 1, intermediate_size: 10, max_position_embeddings: 3,\n"
+      "        moe: {{num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 5, layers: [1, 3]}}}}\n"
+      "data: {{source: a.txt, sequence_length: 3}}\n"
+      "train: {{steps: 1, global_batch_size: 48, microbatch_size: 2}}\n"
+      "parallel: {{pipeline: 2, schedule: 1f1b, split: {{layers: [1, 3]}}, expert: {}, data: {}{}}}\n",
+      expert, data, more));
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return *spec;
+}
+
+std::vector<MemoryPrediction> of_all_ranks(const JobSpec& spec) {
+  return predict_job_memory(spec, spec.parallel.split, program().ranks).value();
+}
+
+TEST(PredictMemory, experts_hold_routes_beside_their_activations_and_payloads_in_slots_of_their_own) {
+  // T = 6, E = 4, K = 2, R = 12: probabilities [6,4] 96 -> 128, log-sum-exp 64, choices, weights and rows [6,2] 64 each,
+  // sources [12] 64, offsets [5] 64; gate and up [12,10] 480 -> 512; payload [12,12] 576.
+  constexpr int64_t kRoutes = 128 + 64 + 3 * 64 + 64 + 64, kGateUp = 512, kDenseGateUp = 512, kPayload = 576;
+  const MemoryPrediction last = of_all_ranks(with_experts(1, 1))[1];  // blocks 1 to 3 and the head, one slot
+  EXPECT_EQ(last.routes, 2 * kRoutes);
+  EXPECT_EQ(last.activations, 3 * kBlockSlot + 2 * (kGateUp - kDenseGateUp) + kHeadSlot);
+  EXPECT_EQ(last.payload, 2 * kPayload);
+  EXPECT_THAT(last.by_kind(), Contains(Pair("routes", 2 * kRoutes)));
+  // Outputs and gradients of rows twice, [12,5] 240 -> 256, row weights and gradients 64 each, [6,2] 64.
+  EXPECT_EQ(last.workspace, kWorkspace + 2 * kPayload + 256 + 2 * 64 + 64);
+  EXPECT_EQ(
+      activation_slot_bytes(with_experts(1, 1), {{ItemKind::Block, LayerIndex(1)}}, BackwardForm::Fused),
+      kBlockSlot + kRoutes);
+}
+
+TEST(PredictMemory, a_rank_holds_its_share_of_the_experts_and_all_dense_parameters) {
+  const std::vector<MemoryPrediction> whole = of_all_ranks(with_experts(1, 1));
+  const std::vector<MemoryPrediction> shared = of_all_ranks(with_experts(2, 1));
+  ASSERT_EQ(shared.size(), 4u);
+  // An expert: gate, up [5,12] and down [12,5], 240 -> 256 each; packed gate and up as [10,12] and [12,5] in blocks.
+  constexpr int64_t kExpert = 3 * 256;
+  constexpr int64_t kExpertPacked = 4 * 64 * (16 + 16 + 16 + 16);
+  for (const int rank : {2, 3}) {  // pipeline rank 1, with two blocks of four experts
+    EXPECT_EQ(shared[rank].parameters, whole[1].parameters - 2 * 2 * kExpert);
+    EXPECT_EQ(shared[rank].gradients, whole[1].gradients - 2 * 2 * kExpert);
+    EXPECT_EQ(shared[rank].optimizer, whole[1].optimizer - 2 * 2 * 2 * kExpert);
+    EXPECT_EQ(shared[rank].packed, whole[1].packed - 2 * 2 * kExpertPacked);
+  }
+  EXPECT_EQ(shared[0].parameters, whole[0].parameters);  // its block has no experts
+  // A sum of gradients over two ranks passes through 2 MiB.
+  EXPECT_EQ(shared[0].workspace - whole[0].workspace -
+                (action_workspace_bytes(with_experts(2, 1)) - action_workspace_bytes(with_experts(1, 1))),
+            int64_t{2} << 20);
+}
+
+TEST(PredictMemory, moments_that_are_shared_out_are_there_once) {
+  const auto summed = [](const JobSpec& spec, int64_t MemoryPrediction::*kind) {
+    int64_t bytes = 0;
+    for (const MemoryPrediction& rank : of_all_ranks(spec)) bytes += rank.*kind;
+    return bytes;
+  };
+  const int64_t once = summed(with_experts(1, 1), &MemoryPrediction::optimizer);
+  EXPECT_EQ(summed(with_experts(1, 3), &MemoryPrediction::optimizer), 3 * once);
+  EXPECT_EQ(summed(with_experts(1, 3, ", shard_optimizer: true"), &MemoryPrediction::optimizer), once);
+  EXPECT_EQ(summed(with_experts(2, 2, ", shard_optimizer: true"), &MemoryPrediction::optimizer), once);
+  EXPECT_EQ(summed(with_experts(1, 3, ", shard_optimizer: true"), &MemoryPrediction::parameters),
+            3 * summed(with_experts(1, 1), &MemoryPrediction::parameters));
+}
+
+TEST(PredictMemory, checkpoints_are_copied_once_over_all_ranks_however_they_stand) {
+  for (const auto& [expert, data] : {std::pair{1, 3}, {2, 1}, {2, 2}}) {
+    for (const char* sharded : {"", ", shard_optimizer: true"}) {
+      JobSpec one = with_experts(1, 1), many = with_experts(expert, data, sharded);
+      one.checkpoint.every = many.checkpoint.every = 10;
+      int64_t expected = 0, found = 0;
+      for (const MemoryPrediction& rank : of_all_ranks(one)) expected += rank.snapshot;
+      for (const MemoryPrediction& rank : of_all_ranks(many)) found += rank.snapshot;
+      EXPECT_EQ(found, expected) << expert << " " << data << sharded;
+    }
+  }
+}
+
+TEST(PredictMemory, recomputed_blocks_hold_their_input_and_share_one_scratch) {
+  JobSpec spec = job();
+  spec.recompute = {1, 3};
+  const MemoryPrediction none = of_all_ranks(job())[1], some = of_all_ranks(spec)[1];
+  EXPECT_EQ(some.activations, none.activations - 2 * (kBlockSlot - 320));
+  EXPECT_EQ(some.workspace, none.workspace + kBlockSlot - 320);
+  EXPECT_EQ(of_all_ranks(spec)[0].total(), of_all_ranks(job())[0].total());  // block 0 is kept
+}
+
+TEST(PredictMemory, between_the_halves_of_backwards_recomputed_values_have_slots_of_their_own) {
+  // zb-h1 on the last of two ranks: two microbatches in flight, two between I and W; on the first one.
+  JobSpec spec = job();
+  spec.recompute = {0, 1, 2, 3};
+  const LoweredProgram split = *lower(*generate({"zb-h1", 2, 4, 1}));
+  constexpr int64_t kSaved = kBlockSlot - 320 + 2 * 320 + 256;
+  const MemoryPrediction first = *predict_memory(spec, spec.parallel.split, split.ranks[0]);
+  const MemoryPrediction last = *predict_memory(spec, spec.parallel.split, split.ranks[1]);
+  EXPECT_EQ(first.activations, 2 * (kEmbeddingSlot + 320 + 320) + 1 * kSaved);
+  EXPECT_EQ(last.activations, 2 * (3 * 320 + kHeadSlot) + 2 * 3 * kSaved);
+  EXPECT_EQ(last.workspace, kWorkspace + kSaved);
+}
+
+TEST(PredictMemory, validation_has_boundary_slots_of_its_own) {
+  const JobSpec spec = job();
+  const std::vector<RankProgram> ranks = program().ranks;
+  const MemoryPrediction without = *predict_memory(spec, spec.parallel.split, ranks[0]);
+  const MemoryPrediction with =
+      *predict_memory(spec, spec.parallel.split, ranks[0], {.place = {}, .validation = &ranks[0]});
+  EXPECT_EQ(with.boundary, 2 * without.boundary);
+  EXPECT_EQ(with.total(), without.total() + without.boundary);
+}
+
+TEST(MemoryBudget, the_rank_that_is_named_is_that_of_the_job) {
+  JobSpec spec = with_experts(2, 2);
+  spec.checkpoint.every = 10;  // pipeline 0 writes the dense parameters
+  const std::vector<MemoryPrediction> all = of_all_ranks(spec);
+  ASSERT_EQ(all.size(), 8u);
+  EXPECT_GT(all[0].total(), all[1].total());
+  EXPECT_GT(all[4].total(), all[5].total());
+  spec.memory_budget_bytes = 1;
+  const int64_t largest = std::max(all[0].total(), all[4].total());
+  EXPECT_THAT(message(check_memory_budget(spec, all)),
+              HasSubstr(fmt::format("found {} on rank {}", largest, largest == all[0].total() ? 0 : 4)));
+}
+
+TEST(MemoryBudget, programs_of_other_ranks_than_the_jobs_are_refused) {
+  const JobSpec spec = with_experts(1, 1);
+  const std::vector<RankProgram> one = {program().ranks[0]};
+  EXPECT_EQ(message(predict_job_memory(spec, spec.parallel.split, one).status()),
+            "programs of 1 ranks: expected 2, one for each rank of a pipeline");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "plan/cost/memory.h"
 #include "plan/interop/internal/json_fields.h"
@@ -75,13 +76,39 @@ StatusOr<int64_t> static_bytes_of(const JobSpec& job, const Item& item) {
   alone.rank = RankIndex(0);
   alone.buffers.emplace_back().stage = StageIndex(0);
   PENSTOCK_ASSIGN_OR_RETURN(const MemoryPrediction prediction, predict_memory(job, {{item}}, alone));
-  return prediction.total() - prediction.activations;
+  return prediction.total() - prediction.activations - prediction.routes - prediction.workspace;
 }
 
 // Payload slots that hold something from one end of a whole backward to the other, whatever is in flight: rows of a block
 // that runs again, gradients that come from other ranks.
 int64_t slots_while_a_backward_runs(const JobSpec& job, const Item& item) {
   return (job.recomputes(item.layer) ? 1 : 0) + (job.parallel.expert > 1 ? 1 : 0);
+}
+
+// What a rank holds whatever its layers: what actions work in, with scratch for the widest block that is recomputed, and
+// boundary slots. Of a loop of stages there are four links, with four receive slots or two send slots each; a program
+// that gets more to be free of deadlock holds more.
+int64_t bytes_of_any_rank(JobSpec job) {
+  constexpr int64_t kBoundarySlots = 2 * (4 + 2);
+  job.recompute.resize(static_cast<size_t>(job.model.num_hidden_layers));
+  std::iota(job.recompute.begin(), job.recompute.end(), 0);
+  return action_workspace_bytes(job) +
+         recomputation_scratch_bytes(job, model_items(job.model), BackwardForm::Fused) +
+         kBoundarySlots * boundary_slot_bytes(job);
+}
+
+// Every block may keep its input alone; its payload is then there while a microbatch runs.
+void offer_recomputation(const JobSpec& job, LayerCosts& costs) {
+  const std::vector<Item> items = model_items(job.model);
+  if (items.size() > kRecomputeLayersMax) return;
+  for (size_t i = 0; i < items.size(); ++i) {
+    LayerCost& layer = costs.layers[i];
+    if (items[i].kind != ItemKind::Block) continue;
+    layer.recompute =
+        LayerOption{.time_ns = layer.keep.time_ns + costs.forward_ns[i],
+                    .activation_bytes = boundary_slot_bytes(job),
+                    .static_bytes = layer.keep.static_bytes + payload_slot_bytes(job, items[i])};
+  }
 }
 
 }  // namespace
@@ -108,7 +135,12 @@ StatusOr<LayerCosts> job_profile_from_json(const std::string& text, const std::s
         "{}: layers: expected {}, the embedding, {} blocks and the head of this job, found {}", path, items,
         items - 2, costs.layers.size());
   }
-  if (!says_bytes(costs)) PENSTOCK_RETURN_IF_ERROR(predict_bytes(job, costs));
+  if (says_bytes(costs)) return costs;
+  JobSpec keeping = job;  // whether a block recomputes is for the plan to say
+  keeping.recompute.clear();
+  PENSTOCK_RETURN_IF_ERROR(predict_bytes(keeping, costs));
+  costs.rank_bytes = bytes_of_any_rank(keeping);
+  offer_recomputation(keeping, costs);
   return costs;
 }
 

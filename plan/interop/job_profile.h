@@ -1,7 +1,8 @@
 // What the layers of a job cost, from a file: either costs of layers (layer_costs.h), one for each item of the model in
 // order (embedding, blocks, head), or what `penstock fit -o json` prints, which has costs by type (embedding, block, head).
 //
-// Bytes that the file does not say (where all of them are 0) are predicted from the job: plan/cost.
+// Bytes that the file does not say (where all of them are 0) are predicted from the job: plan/cost. Blocks may then
+// recompute: they keep their input, and their backward runs the forward once more.
 #pragma once
 
 #include <string>

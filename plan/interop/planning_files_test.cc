@@ -7,6 +7,7 @@
 #include "plan/interop/job_profile.h"
 #include "plan/interop/layer_costs.h"
 #include "plan/interop/measured_stages.h"
+#include "plan/interop/planned_job.h"
 #include "plan/interop/planning_json.h"
 #include "plan/interop/stage_trace.h"
 
@@ -164,6 +165,91 @@ TEST(JobProfile, a_plan_is_written_in_the_jobs_items) {
   EXPECT_EQ(json["plans"][0]["split"], nlohmann::json::parse(R"([["embedding", 0], [1, "head"]])"));
   EXPECT_EQ(json["plans"][0]["step_ms"], 18.0);  // (2 microbatches + 1) x 6 ms
   EXPECT_TRUE(json["baselines"].contains("ends-lighter"));
+}
+
+constexpr const char* kTrained =
+    "name: planned\n"
+    "model: {vocab_size: 512, hidden_size: 64, num_hidden_layers: 10, num_attention_heads: 4, intermediate_size: 176,\n"
+    "        max_position_embeddings: 64, moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 64,\n"
+    "        layers: [1, 5]}}\n"
+    "data: {source: text.txt, sequence_length: 64}\n"
+    "train: {steps: 10, global_batch_size: 32, microbatch_size: 4}\n";
+
+// Layers of a known time; bytes come from the job. A plan for 1f1b alone within the budget.
+PlanningAnswer planned_within(const JobSpec& job, std::optional<int64_t> budget) {
+  const LayerCosts costs =
+      job_profile_from_json(R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 1},
+                                          "block": {"forward_ms": 4, "backward_ms": 8},
+                                          "head": {"forward_ms": 6, "backward_ms": 6}}})",
+                            "costs.json", job)
+          .value();
+  PlanningRequest request;
+  request.layers = costs.layers;
+  request.forward_ns = costs.forward_ns;
+  request.split_backward_bytes = costs.split_backward_bytes;
+  request.rank_bytes = costs.rank_bytes;
+  request.ranks = job.parallel.pipeline;
+  request.microbatches = static_cast<int>(job.microbatches());
+  request.budget_bytes = budget;
+  request.asked = {"1f1b", 1};
+  request.among = {request.asked};
+  return plan_training(request).value();
+}
+
+TEST(PlannedJob, what_recomputes_to_fit_is_a_job_that_holds_what_was_planned) {
+  const JobSpec job = parse_job_spec(std::string(kTrained) + "parallel: {pipeline: 4}\n").value();
+  const int64_t free_bytes = planned_within(job, std::nullopt).plans.at(0).partition.peak_bytes;
+  JobSpec all = job;
+  for (int64_t layer = 0; layer < 10; ++layer) all.recompute.push_back(layer);
+  const int64_t widest = recomputation_scratch_bytes(all, model_items(job.model), BackwardForm::Fused);
+  bool recomputes = false;
+  for (const int percent : {100, 90, 80, 70, 60}) {
+    const int64_t budget = free_bytes * percent / 100;
+    const PlanningAnswer answer = planned_within(job, budget);
+    ASSERT_EQ(answer.plans.size(), 1u) << percent << ": " << answer.smallest_budget.value_or(0);
+    const PlannedStep& step = answer.plans[0];
+    recomputes |= !step.partition.recomputed.empty();
+    const JobSpec planned = planned_job(job, step);
+    const StatusOr<JobSpec> read = parse_job_spec(kTrained + job_fragment(planned));
+    ASSERT_TRUE(read.ok()) << read.status() << job_fragment(planned);
+    EXPECT_EQ(read->parallel.split, planned.parallel.split);
+    EXPECT_EQ(read->recompute, planned.recompute);
+    const std::vector<MemoryPrediction> memory = memory_of_job(*read).value();
+    ASSERT_EQ(memory.size(), step.partition.rank_bytes.size());
+    for (size_t rank = 0; rank < memory.size(); ++rank) {
+      EXPECT_LE(memory[rank].total(), budget);
+      // What no rank of the plan holds, since the planner takes twelve boundary slots and scratch for the widest block
+      // of the model for every one.
+      const int64_t scratch = memory[rank].workspace - action_workspace_bytes(job);
+      const int64_t spared = 12 * boundary_slot_bytes(job) - memory[rank].boundary + widest - scratch;
+      EXPECT_EQ(memory[rank].total() + spared, step.partition.rank_bytes[rank])
+          << percent << " rank " << rank;
+      EXPECT_GE(spared, 0);
+    }
+  }
+  EXPECT_TRUE(recomputes);
+}
+
+TEST(PlannedJob, says_how_many_pipelines_stand_side_by_side) {
+  const JobSpec job = parse_job_spec(std::string(kTrained) +
+                                     "parallel: {pipeline: 2, expert: 2, data: 2, shard_optimizer: true}\n")
+                          .value();
+  const JobSpec planned = planned_job(job, planned_within(job, std::nullopt).plans.at(0));
+  const StatusOr<JobSpec> read = parse_job_spec(kTrained + job_fragment(planned));
+  ASSERT_TRUE(read.ok()) << read.status() << job_fragment(planned);
+  EXPECT_EQ(read->ranks(), 8);
+  EXPECT_TRUE(read->parallel.shard_optimizer);
+  EXPECT_EQ(memory_of_job(*read)->size(), 8u);
+}
+
+TEST(PlannedJob, only_blocks_recompute) {
+  const JobSpec job = parse_job_spec(std::string(kTrained) + "parallel: {pipeline: 1}\n").value();
+  PlannedStep step;
+  step.choice = {"1f1b", 1};
+  step.partition.boundaries = {0, 12};
+  step.partition.recomputed = {0, 3, 11};
+  EXPECT_THAT(planned_job(job, step).recompute, ElementsAre(2));
+  EXPECT_THAT(job_fragment(planned_job(job, step)), HasSubstr("recompute: [2]\n"));
 }
 
 }  // namespace

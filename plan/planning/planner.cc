@@ -15,6 +15,7 @@ namespace penstock::plan {
 namespace {
 
 constexpr int kCurvePoints = 8;
+constexpr int64_t kRankBytesMax = int64_t{1} << 50;
 constexpr int64_t kSearchTries = 2'000;
 constexpr int kMovesMax = 12;                     // of a layer, after the exact split
 constexpr int64_t kPlayedActionsMax = 3'000'000;  // by all simulations of those moves
@@ -87,8 +88,7 @@ std::vector<LayerCost> layers_for(const PlanningRequest& request, const ComputeP
   if (request.split_backward_bytes.empty() || !splits_backwards(program)) return layers;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     layers[layer].keep.activation_bytes += request.split_backward_bytes[layer];
-    if (layers[layer].recompute)
-      layers[layer].recompute->activation_bytes += request.split_backward_bytes[layer];
+    layers[layer].recompute.reset();
   }
   return layers;
 }
@@ -221,6 +221,9 @@ Status check(const PlanningRequest& request) {
     return invalid_argument("bytes of split backwards: expected {}, one a layer, found {}",
                             request.layers.size(), request.split_backward_bytes.size());
   }
+  if (request.rank_bytes < 0 || request.rank_bytes > kRankBytesMax) {
+    return invalid_argument("bytes of a rank: expected 0 to {}, found {}", kRankBytesMax, request.rank_bytes);
+  }
   if (request.latency_ns < 0 || request.latency_ns > kLatencyNsMax) {
     return invalid_argument("latency: expected 0 to 1 s, found {} ns", request.latency_ns);
   }
@@ -250,7 +253,7 @@ Status add_plan(const PlanningRequest& request, const ScheduleChoice& choice, Pl
   if (!answer->feasible) {
     note_smallest(*answer, planned);
     planned.left_out.push_back(
-        {choice, fmt::format("does not fit; needs {} bytes", *answer->smallest_budget)});
+        {choice, fmt::format("does not fit; needs {} bytes", *answer->smallest_budget + request.rank_bytes)});
     return ok_status();
   }
   PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, *made, std::move(answer->plan)));
@@ -285,10 +288,7 @@ Status add_curve(const PlanningRequest& request, PlanningAnswer& planned) {
   return ok_status();
 }
 
-}  // namespace
-
-StatusOr<PlanningAnswer> plan_training(const PlanningRequest& request) {
-  PENSTOCK_RETURN_IF_ERROR(check(request));
+StatusOr<PlanningAnswer> plan_layers(const PlanningRequest& request) {
   PlanningAnswer planned;
   for (const ScheduleChoice& choice : request.among)
     PENSTOCK_RETURN_IF_ERROR(add_plan(request, choice, planned));
@@ -298,6 +298,29 @@ StatusOr<PlanningAnswer> plan_training(const PlanningRequest& request) {
   add_baseline(request, "last-lighter", Lighter::Last, planned);
   add_baseline(request, "ends-lighter", Lighter::Ends, planned);
   PENSTOCK_RETURN_IF_ERROR(add_curve(request, planned));
+  return planned;
+}
+
+void add_to_ranks(int64_t bytes, PlannedStep& step) {
+  for (int64_t& rank : step.partition.rank_bytes) rank += bytes;
+  step.partition.peak_bytes += bytes;
+}
+
+}  // namespace
+
+StatusOr<PlanningAnswer> plan_training(const PlanningRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(check(request));
+  PlanningRequest of_layers = request;
+  if (request.budget_bytes) {
+    of_layers.budget_bytes = std::max<int64_t>(0, *request.budget_bytes - request.rank_bytes);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(PlanningAnswer planned, plan_layers(of_layers));
+  for (PlannedStep& step : planned.plans) add_to_ranks(request.rank_bytes, step);
+  for (PlannedStep& step : planned.curve) add_to_ranks(request.rank_bytes, step);
+  for (Baseline& baseline : planned.baselines) {
+    if (baseline.step) add_to_ranks(request.rank_bytes, *baseline.step);
+  }
+  if (planned.smallest_budget) *planned.smallest_budget += request.rank_bytes;
   return planned;
 }
 

@@ -33,8 +33,10 @@ struct ScheduleChoice {
 struct PlanningRequest {
   std::vector<LayerCost> layers;    // in model order
   std::vector<int64_t> forward_ns;  // of each layer's keep.time_ns; the rest is its backward
-  // Of each layer: what a microbatch in flight holds more where a backward is an I and a W. Empty: nothing.
+  // Of each layer: what a microbatch in flight holds more where a backward is an I and a W. Empty: nothing. Where it is
+  // said, schedules with such backwards recompute no layer: what their I recomputes lives on until W.
   std::vector<int64_t> split_backward_bytes;
+  int64_t rank_bytes = 0;           // that every rank holds, whatever its layers
   std::vector<int64_t> rank_speed;  // as PartitionRequest
   int ranks = 1;
   int microbatches = 1;

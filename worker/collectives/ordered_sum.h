@@ -35,6 +35,9 @@ class OrderedSum {
   // `group` is connected. Its endpoint and `operators` outlive this.
   OrderedSum(const GroupMember& group, kernels::Operators& operators);
 
+  // Memory account.
+  int64_t bytes() const { return static_cast<int64_t>(received_.size() * sizeof(float)); }
+
   // Over all ranks of the group.
   Status sum(kernels::TensorView tensor) { return sum(tensor, all_); }
   // Over some of them, in this order; this rank is one, and all name the same.

@@ -24,6 +24,7 @@ class ChunkedExchange {
  public:
   static constexpr int64_t kChunkBytes = 1 << 20;
   static constexpr int kInFlight = 2;
+  static constexpr int64_t kMemoryBytes = kInFlight * kChunkBytes;
 
   // Both outlive it.
   ChunkedExchange(Endpoint& endpoint, kernels::Operators& operators);

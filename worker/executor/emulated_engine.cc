@@ -12,8 +12,11 @@ StatusOr<std::unique_ptr<RankEngine>> EmulatedEngine::create(const plan::JobSpec
                                                              std::unique_ptr<Timer> timer) {
   std::unique_ptr<EmulatedEngine> engine(new EmulatedEngine(job, assignment, std::move(timer)));
   PENSTOCK_RETURN_IF_ERROR(engine->check_hosts());
-  PENSTOCK_ASSIGN_OR_RETURN(engine->memory_,
-                            plan::predict_memory(job, job.parallel.split, assignment.program));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      engine->memory_,
+      plan::predict_memory(job, job.parallel.split, assignment.program,
+                           {.place = plan::place_of_rank(job.parallel, assignment.rank),
+                            .validation = assignment.validation ? &*assignment.validation : nullptr}));
   return engine;
 }
 

@@ -16,6 +16,7 @@
 #include "plan/spec/parameters.h"
 #include "worker/executor/check_assignment.h"
 #include "worker/executor/testing/fake_daemon.h"
+#include "worker/executor/testing/memory_account.h"
 
 namespace penstock::worker {
 namespace {
@@ -166,7 +167,10 @@ Result result_of(const std::vector<ExecutorOutcome>& outcomes) {
 }
 
 Result train(const Variant& variant) {
-  return result_of(FakeDaemon(assignments_of(variant)).serve());
+  const std::vector<ExecutorAssignment> assignments = assignments_of(variant);
+  const std::vector<ExecutorOutcome> outcomes = FakeDaemon(assignments).serve();
+  expect_predicted_memory(assignments, outcomes);
+  return result_of(outcomes);
 }
 
 const Result& reference() {
@@ -424,7 +428,7 @@ TEST(Executor, step_report_tells_times_slots_and_memory_of_its_rank) {
       EXPECT_GT(kind.bytes_peak, 0) << kind.kind;
     }
     EXPECT_EQ(kinds, (std::vector<std::string>{"parameters", "packed", "gradients", "optimizer",
-                                               "activations", "boundary"}));
+                                               "activations", "boundary", "workspace"}));
   }
 }
 

@@ -67,6 +67,14 @@ GradientSums::GradientSums(const plan::JobSpec& job, const plan::RankProgram& pr
   if (replicated) over_pipeline_.emplace(groups.pipeline().member, operators);
 }
 
+int64_t GradientSums::bytes() const {
+  int64_t bytes = 0;
+  for (const std::optional<OrderedSum>* sum : {&over_data_, &over_expert_data_, &over_pipeline_}) {
+    if (*sum) bytes += (*sum)->bytes();
+  }
+  return bytes;
+}
+
 Status GradientSums::sum(StageIndex stage) {
   const auto found = stages_.find(stage);
   if (found == stages_.end()) return internal_error("the gradients of stage {} are not here", stage.value);

@@ -34,6 +34,9 @@ class GradientSums {
   // Nothing happens for a stage that no other rank holds.
   Status sum(StageIndex stage);
 
+  // Memory account: what messages pass through.
+  int64_t bytes() const;
+
  private:
   using Tensors = std::vector<kernels::TensorView>;
   struct OfStage {

@@ -120,12 +120,14 @@ StatusOr<RankModel::StageMemory> RankModel::make_stage(const plan::JobSpec& job,
       memory.slab, kernels::Slab::allocate(buffers.activation_slots * slot_bytes,
                                            fmt::format("{} activation slots of stage {}",
                                                        buffers.activation_slots, buffers.stage.value)));
-  const int64_t recomputed = ModelStage::recomputation_bytes(job, items, buffers.backward).slot;
+  const RecomputationBytes recomputed = ModelStage::recomputation_bytes(job, items, buffers.backward);
   const int slots = plan::recomputation_slots(program, buffers.stage);
   PENSTOCK_ASSIGN_OR_RETURN(
       memory.recomputations,
-      kernels::Slab::allocate(slots * recomputed,
+      kernels::Slab::allocate(slots * recomputed.slot,
                               fmt::format("{} recomputation slots of stage {}", slots, buffers.stage.value)));
+  memory.route_bytes =
+      buffers.activation_slots * ModelStage::route_bytes(job, items) + slots * recomputed.slot_routes;
   memory.pool = std::make_unique<ActivationPool>(buffers.stage, buffers.activation_slots, slot_bytes,
                                                  memory.slab.view());
   const StagePayloadsShape payloads{.stage = buffers.stage,
@@ -183,6 +185,12 @@ int64_t RankModel::payload_bytes() const {
 int64_t RankModel::activation_bytes() const {
   int64_t bytes = 0;
   for (const StageMemory& memory : stages_) bytes += memory.slab.bytes() + memory.recomputations.bytes();
+  return bytes - route_bytes();
+}
+
+int64_t RankModel::route_bytes() const {
+  int64_t bytes = 0;
+  for (const StageMemory& memory : stages_) bytes += memory.route_bytes;
   return bytes;
 }
 

@@ -87,13 +87,17 @@ class RankModel {
   int64_t gradient_bytes() const { return parameters_->gradient_bytes(); }
   int64_t optimizer_bytes() const { return optimizer_->optimizer_bytes(); }
   int64_t activation_bytes() const;
+  int64_t route_bytes() const;  // no activations, though in their slots
   int64_t payload_bytes() const;
+  // What any action works in, and what recomputed blocks run again in.
+  int64_t workspace_bytes() const { return workspace_->bytes() + recomputation_scratch_.bytes(); }
   int64_t weight_version_bytes() const { return versions_->bytes(); }
 
  private:
   struct StageMemory {
     kernels::Slab slab;
     kernels::Slab recomputations;
+    int64_t route_bytes = 0;  // of both slabs
     std::unique_ptr<ActivationPool> pool;
     std::unique_ptr<StagePayloads> payloads;
     std::unique_ptr<ModelStage> stage;

@@ -52,6 +52,7 @@ Status RankSession::prepare() {
                             LinkBuffers::create(program, boundary.bytes(), groups_->pipeline_endpoint()));
   links_ = std::make_unique<LinkBuffers>(std::move(links));
   account_memory();
+  describe_payloads();
   PENSTOCK_RETURN_IF_ERROR(check_memory_budget());
 
   std::vector<StageIndex> stages;
@@ -61,6 +62,8 @@ Status RankSession::prepare() {
   trace_.rank = assignment_.rank;
   trace_recorder_ = std::make_unique<TraceRecorder>(program, trace_);
   PENSTOCK_RETURN_IF_ERROR(connect());
+  account_memory();  // with what meets the other ranks
+  PENSTOCK_RETURN_IF_ERROR(check_memory_budget());
   PENSTOCK_ASSIGN_OR_RETURN(interpreter_, Interpreter::create({.program = program,
                                                                .stages = engine_->stages(),
                                                                .pools = engine_->pools(),
@@ -167,6 +170,9 @@ StatusOr<bool> RankSession::validate_step(StepIndex) {
 // All of these are allocated before the first step and kept to the end: the peak is what is held.
 void RankSession::account_memory() {
   report_.memory = engine_->memory(links_->bytes());
+}
+
+void RankSession::describe_payloads() {
   payload_pools_ = engine_->payload_pools();
   for (PayloadPool* pool : payload_pools_) {
     report_.payloads.push_back({.stage = pool->stage(),

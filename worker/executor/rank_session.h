@@ -54,6 +54,7 @@ class RankSession final : public StepActions {
   Status prepare();
   Status connect();
   void account_memory();
+  void describe_payloads();
   Status check_memory_budget() const;
   Status train();
   Status run_program(StepIndex first);

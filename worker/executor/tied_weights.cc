@@ -49,15 +49,15 @@ Status TiedWeights::sum_gradients() {
     operators_->add(embedding_->gradient, head_->gradient, embedding_->gradient);
     return ok_status();
   }
-  if (embedding_ != nullptr) return exchange_.add_received(peer_, embedding_->gradient);
-  return head_ != nullptr ? exchange_.send(peer_, head_->gradient) : ok_status();
+  if (embedding_ != nullptr) return exchange_->add_received(peer_, embedding_->gradient);
+  return head_ != nullptr ? exchange_->send(peer_, head_->gradient) : ok_status();
 }
 
 Status TiedWeights::share_weight() {
   if (here()) return ok_status();  // one matrix, used twice
-  if (embedding_ != nullptr) return exchange_.send(peer_, embedding_->weight);
+  if (embedding_ != nullptr) return exchange_->send(peer_, embedding_->weight);
   if (head_ == nullptr) return ok_status();
-  PENSTOCK_RETURN_IF_ERROR(exchange_.receive(peer_, head_->weight));
+  PENSTOCK_RETURN_IF_ERROR(exchange_->receive(peer_, head_->weight));
   operators_->pack(head_->weight, head_->packed);
   return ok_status();
 }

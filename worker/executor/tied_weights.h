@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -38,21 +39,25 @@ class TiedWeights {
   // After the weights were made or updated: the head's copy gets the owner's bits.
   Status share_weight();
 
+  // Memory account: what messages pass through.
+  int64_t bytes() const { return exchange_ ? ChunkedExchange::kMemoryBytes : 0; }
+
  private:
   TiedWeights(Endpoint& endpoint, const ParameterStore& parameters, kernels::Operators& operators)
-      : embedding_(parameters.tied_embedding()),
-        head_(parameters.tied_head()),
-        operators_(&operators),
-        exchange_(endpoint, operators) {}
+      : embedding_(parameters.tied_embedding()), head_(parameters.tied_head()), operators_(&operators) {
+    if (is_apart()) exchange_.emplace(endpoint, operators);
+  }
   Status meet(Endpoint& endpoint, RankIndex rank, int ranks);
 
   bool here() const { return embedding_ != nullptr && head_ != nullptr; }
+  // One end is here and the other is not.
+  bool is_apart() const { return (embedding_ != nullptr) != (head_ != nullptr); }
 
   const Parameter* embedding_;  // null where another rank holds it
   const Parameter* head_;
   kernels::Operators* operators_;
-  RankIndex peer_;  // that holds the other end
-  ChunkedExchange exchange_;
+  RankIndex peer_;                           // that holds the other end
+  std::optional<ChunkedExchange> exchange_;  // where an end is elsewhere
 };
 
 }  // namespace penstock::worker

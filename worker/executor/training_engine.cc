@@ -59,20 +59,21 @@ BoundaryShape TrainingEngine::boundary() const {
 }
 
 std::vector<MemoryKind> TrainingEngine::memory(int64_t link_bytes) const {
+  const int64_t exchanges = (sums_ ? sums_->bytes() : 0) + (tied_ ? tied_->bytes() : 0);
   std::vector<MemoryKind> kinds = {
       {"parameters", model_->parameter_bytes()},
       {"packed", model_->packed_bytes()},
+      {"weight_versions", model_->weight_version_bytes()},
       {"gradients", model_->gradient_bytes()},
       {"optimizer", model_->optimizer_bytes()},
+      {"rollback", model_->optimizer().rollback_bytes()},
+      {"snapshot", writer_ ? writer_->snapshot_bytes() : 0},
       {"activations", model_->activation_bytes()},
-      {"boundary", link_bytes + (validation_ ? validation_->boundary_bytes() : 0)}};
-  if (const int64_t rollback = model_->optimizer().rollback_bytes(); rollback > 0) {
-    kinds.insert(kinds.begin() + 4, {"rollback", rollback});
-  }
-  if (writer_) kinds.push_back({"snapshot", writer_->snapshot_bytes()});
-  if (const int64_t payload = model_->payload_bytes(); payload > 0) kinds.push_back({"payload", payload});
-  const int64_t versions = model_->weight_version_bytes();
-  if (versions > 0) kinds.insert(kinds.begin() + 2, {"weight_versions", versions});
+      {"routes", model_->route_bytes()},
+      {"payload", model_->payload_bytes()},
+      {"boundary", link_bytes + (validation_ ? validation_->boundary_bytes() : 0)},
+      {"workspace", model_->workspace_bytes() + exchanges}};
+  std::erase_if(kinds, [](const MemoryKind& kind) { return kind.bytes_peak == 0; });
   return kinds;
 }
 

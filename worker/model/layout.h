@@ -30,8 +30,13 @@ class Layout {
   Place place(kernels::DataType type, std::initializer_list<int64_t> shape);
   int64_t bytes() const { return bytes_; }
 
+  // Memory account: what routers decided is told apart from activations.
+  void count_as_routes(int64_t bytes) { route_bytes_ += bytes; }
+  int64_t route_bytes() const { return route_bytes_; }
+
  private:
   int64_t bytes_ = 0;
+  int64_t route_bytes_ = 0;
 };
 
 // Where an item lays out its input, and where what its forward saves beside it: one layout, unless it is recomputed.

@@ -50,6 +50,7 @@ struct StageLayout {
   Layout slot;
   std::vector<int64_t> recomputed_at;  // beside the items; -1: not recomputed
   int64_t recomputed_bytes = 0;
+  int64_t recomputed_routes = 0;
   int64_t widest_recomputed = 0;
 };
 
@@ -63,6 +64,7 @@ StageLayout lay_out(const plan::JobSpec& job, const std::vector<plan::Item>& ite
     place(item, ItemLayout{stage.slot, is_recomputed ? own : stage.slot});
     stage.recomputed_at.push_back(is_recomputed ? stage.recomputed_bytes : -1);
     stage.recomputed_bytes += own.bytes();
+    stage.recomputed_routes += own.route_bytes();
     stage.widest_recomputed = std::max(stage.widest_recomputed, own.bytes());
   }
   return stage;
@@ -84,12 +86,18 @@ int64_t ModelStage::slot_bytes(const plan::JobSpec& job, const std::vector<plan:
   return layout_of(job, items, backward).slot.bytes();
 }
 
+int64_t ModelStage::route_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items) {
+  return layout_of(job, items, BackwardForm::Fused).slot.route_bytes();
+}
+
 RecomputationBytes ModelStage::recomputation_bytes(const plan::JobSpec& job,
                                                    const std::vector<plan::Item>& items,
                                                    BackwardForm backward) {
   const StageLayout layout = layout_of(job, items, backward);
+  const bool has_slots = backward == BackwardForm::Split;
   return {.scratch = layout.widest_recomputed,
-          .slot = backward == BackwardForm::Split ? layout.recomputed_bytes : 0};
+          .slot = has_slots ? layout.recomputed_bytes : 0,
+          .slot_routes = has_slots ? layout.recomputed_routes : 0};
 }
 
 bool ModelStage::reads_tokens(const plan::JobSpec& job, const std::vector<plan::Item>& items) {

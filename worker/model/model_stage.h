@@ -68,8 +68,9 @@ struct StageSlots {
 };
 
 struct RecomputationBytes {
-  int64_t scratch = 0;  // of the widest block that is recomputed
-  int64_t slot = 0;     // of all of them; 0 where no backward is split
+  int64_t scratch = 0;      // of the widest block that is recomputed
+  int64_t slot = 0;         // of all of them; 0 where no backward is split
+  int64_t slot_routes = 0;  // of that, what routers decided
 };
 
 class ModelStage final : public Stage {
@@ -77,6 +78,8 @@ class ModelStage final : public Stage {
   // Bytes of one activation slot of a stage of these items, from what it lays out.
   static int64_t slot_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items,
                             plan::BackwardForm backward);
+  // Of it, what routers decided.
+  static int64_t route_bytes(const plan::JobSpec& job, const std::vector<plan::Item>& items);
   static RecomputationBytes recomputation_bytes(const plan::JobSpec& job,
                                                 const std::vector<plan::Item>& items,
                                                 plan::BackwardForm backward);

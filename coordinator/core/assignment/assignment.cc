@@ -79,28 +79,6 @@ Status check_checkpoints(const plan::JobSpec& spec, const plan::LoweredProgram& 
       plan::place_of(spec, "checkpoint.every"), updates, spec.checkpoint.every);
 }
 
-// What the memory of each rank is predicted from: the training's buffers and both programs' links, and where a program
-// spans several updates what it reads of older weights, or with experts how long it holds their rows. Activation slots are shared, boundary slots are not.
-std::vector<plan::RankProgram> memory_users(const plan::JobSpec& spec, const AttemptPlan& plan) {
-  std::vector<plan::RankProgram> users;
-  for (size_t r = 0; r < plan.program.ranks.size(); ++r) {
-    const plan::RankProgram& training = plan.program.ranks[r];
-    plan::RankProgram user{.rank = training.rank,
-                           .ranks = training.ranks,
-                           .stages = training.stages,
-                           .buffers = training.buffers,
-                           .links = training.links,
-                           .instructions = {}};
-    if (training.updates > 1 || spec.model.moe.num_experts > 0) user.instructions = training.instructions;
-    if (r < plan.validation.ranks.size()) {
-      const std::vector<plan::Link>& links = plan.validation.ranks[r].links;
-      user.links.insert(user.links.end(), links.begin(), links.end());
-    }
-    users.push_back(std::move(user));
-  }
-  return users;
-}
-
 }  // namespace
 
 StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& spec) {
@@ -132,13 +110,10 @@ StatusOr<std::shared_ptr<const AttemptPlan>> plan_attempt(const plan::JobSpec& s
     attempt->validation_loss_ranks = ranks_with_loss(spec, attempt->validation);
   }
   attempt->loss_ranks = ranks_with_loss(spec, attempt->program);
-  const std::vector<plan::RankProgram> users = memory_users(spec, *attempt);
-  PENSTOCK_RETURN_IF_ERROR(plan::check_memory_budget(spec, spec.parallel.split, users));
-  for (const plan::RankProgram& rank : users) {
-    PENSTOCK_ASSIGN_OR_RETURN(const plan::MemoryPrediction memory,
-                              plan::predict_memory(spec, spec.parallel.split, rank));
-    attempt->memory.push_back(memory);
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      attempt->memory,
+      plan::predict_job_memory(spec, spec.parallel.split, attempt->program.ranks, attempt->validation.ranks));
+  PENSTOCK_RETURN_IF_ERROR(plan::check_memory_budget(spec, attempt->memory));
   return std::shared_ptr<const AttemptPlan>(std::move(attempt));
 }
 
@@ -194,7 +169,7 @@ std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPl
         view.layers.push_back(plan::to_string(item));
       }
       view.activation_slots = buffers.activation_slots;
-      view.memory_predicted_bytes = plan.memory[place].total();
+      view.memory_predicted_bytes = plan.memory[r].total();
       stages.push_back(std::move(view));
     }
   }
@@ -204,11 +179,10 @@ std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPl
   return stages;
 }
 
-std::vector<RankMemoryView> planned_memory(const plan::JobSpec& spec, const AttemptPlan& plan) {
-  std::vector<RankMemoryView> ranks(static_cast<size_t>(spec.ranks()));
+std::vector<RankMemoryView> planned_memory(const AttemptPlan& plan) {
+  std::vector<RankMemoryView> ranks(plan.memory.size());
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const plan::RankPlace place = plan::place_of_rank(spec.parallel, RankIndex(static_cast<int64_t>(r)));
-    for (const auto& [kind, bytes] : plan.memory[static_cast<size_t>(place.pipeline_rank.value)].by_kind())
+    for (const auto& [kind, bytes] : plan.memory[r].by_kind())
       ranks[r].push_back({.kind = kind, .predicted_bytes = bytes});
   }
   return ranks;

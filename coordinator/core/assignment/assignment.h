@@ -26,7 +26,7 @@ struct AttemptPlan {
   plan::LoweredProgram validation{};    // forward-only; no ranks without validation
   std::vector<RankIndex> loss_ranks{};  // of the job, ascending, that hold the loss stage, found by identity
   std::vector<RankIndex> validation_loss_ranks{};  // the same of the validation
-  std::vector<plan::MemoryPrediction> memory{};    // [pipeline_rank]
+  std::vector<plan::MemoryPrediction> memory{};    // [rank]
 };
 
 // InvalidArgument: the schedule cannot be made for this shape, or does not verify, with rank, position and
@@ -60,6 +60,6 @@ Assignment make_assignment(const plan::JobSpec& spec, const AttemptPlan& plan, A
 std::vector<StageView> planned_stages(const plan::JobSpec& spec, const AttemptPlan& plan,
                                       const std::vector<std::string>& workers);
 // What each rank is predicted to hold; [rank].
-std::vector<RankMemoryView> planned_memory(const plan::JobSpec& spec, const AttemptPlan& plan);
+std::vector<RankMemoryView> planned_memory(const AttemptPlan& plan);
 
 }  // namespace penstock::coordinator

@@ -115,7 +115,7 @@ void assign_when_ready(Turn& turn, Job& job) {
     workers.push_back(rank.worker);
   }
   job.stages = planned_stages(*job.spec, *attempt.plan, workers);
-  job.memory = planned_memory(*job.spec, *attempt.plan);
+  job.memory = planned_memory(*attempt.plan);
   job.memory_saved = false;
   attempt.loss_ranks = attempt.plan->loss_ranks;
   attempt.validation_loss_ranks = attempt.plan->validation_loss_ranks;

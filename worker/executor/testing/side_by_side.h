@@ -18,6 +18,7 @@
 #include "plan/spec/rank_place.h"
 #include "plan/spec/schedule_source.h"
 #include "worker/executor/testing/fake_daemon.h"
+#include "worker/executor/testing/memory_account.h"
 #include "worker/model/testing/sequential_run.h"
 #include "worker/optimizer/adamw.h"
 
@@ -162,7 +163,10 @@ inline Result result_of(const Shape& shape, const std::vector<ExecutorOutcome>& 
 }
 
 inline Result train(const Shape& shape, const Places& places = {}) {
-  return result_of(shape, FakeDaemon(assignments_of(shape, places)).serve());
+  const std::vector<ExecutorAssignment> assignments = assignments_of(shape, places);
+  const std::vector<ExecutorOutcome> outcomes = FakeDaemon(assignments).serve();
+  expect_predicted_memory(assignments, outcomes);
+  return result_of(shape, outcomes);
 }
 
 // As many pipelines of one rank, each of which has all experts.

@@ -34,6 +34,7 @@ Experts::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout&
   const int64_t tokens = job.tokens_per_microbatch();
   const int64_t parts = job.expert_parts();
   const int64_t rows_here = parts * job.local_expert_rows();
+  const int64_t before = layout.bytes();
   probabilities = layout.place(DataType::Float32, {tokens, moe.num_experts});
   log_sum_exp = layout.place(DataType::Float32, {tokens});
   expert = layout.place(DataType::Int32, {tokens, moe.num_experts_per_tok});
@@ -44,6 +45,7 @@ Experts::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout&
   if (job.parallel.expert > 1) {
     counts = layout.place(DataType::Int32, {parts * job.parallel.expert, job.local_experts()});
   }
+  layout.count_as_routes(layout.bytes() - before);
   gate_up = layout.place(type, {rows_here, 2 * moe.moe_intermediate_size});
   if (form == plan::BackwardForm::Split)
     weighted = layout.place(type, {rows_here, moe.moe_intermediate_size});
