@@ -62,7 +62,7 @@ StatusOr<int64_t> verify_checkpoint(const ModelFolder& folder) {
   PENSTOCK_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder.path));
   std::vector<ExpectedTensor> weights;
   for (const plan::ParameterSpec& parameter : folder.parameters)
-    weights.push_back({parameter.name, parameter.shape});
+    weights.push_back({parameter.stored_name, parameter.shape});
   PENSTOCK_RETURN_IF_ERROR(checkpoint.check(checkpoint_tensors(weights)));
   ByteProgress progress("verify checkpoint", checkpoint.data_bytes());
   PENSTOCK_RETURN_IF_ERROR(checkpoint.verify([&](int64_t bytes) { progress.add(bytes); }));

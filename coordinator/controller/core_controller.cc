@@ -81,7 +81,8 @@ class Implementation final : public CoreController {
         telemetry_(std::move(registry)),
         waits_(options_.waits, options_.log_lines_per_page),
         inbox_(options_.inbox),
-        planning_(options_.submissions) {
+        planning_(options_.submissions),
+        folders_(options_.submissions) {
     state_.options = options_.core;
   }
   ~Implementation() override { (void)stop(); }
@@ -118,7 +119,9 @@ class Implementation final : public CoreController {
   }
 
   void serve();
-  void plan_until_closed();
+  void work_until_closed(TaskQueue& queue, const char* name);
+  // On the folders' thread, in order.
+  void post_folder_work(Task task);
   void end_everything();
   void tell(Event event);
   void apply_one(Event event);
@@ -177,12 +180,14 @@ class Implementation final : public CoreController {
   std::promise<void> restored_durable_;
   bool restore_told_ = false;
 
-  std::atomic<bool> stopping_{false};  // the planner only empties its queue
+  std::atomic<bool> stopping_{false};  // the planner and the folders' thread only empty their queues
   std::atomic<uint64_t> next_id_{1};   // of sessions, replies and waits
   TaskQueue inbox_;
   TaskQueue planning_;
+  TaskQueue folders_;
   std::thread controller_;
   std::thread planner_;
+  std::thread folder_keeper_;
 };
 
 Status Implementation::begin() {
@@ -195,7 +200,8 @@ Status Implementation::begin() {
   restored_ = state_.store.last();
   std::future<void> restored = restored_durable_.get_future();
   controller_ = std::thread([this] { serve(); });
-  planner_ = std::thread([this] { plan_until_closed(); });
+  planner_ = std::thread([this] { work_until_closed(planning_, "planner"); });
+  folder_keeper_ = std::thread([this] { work_until_closed(folders_, "folders"); });
   if (restored_ == 0 || restored.wait_for(options_.restore_limit) == std::future_status::ready)
     return ok_status();
   return unavailable("the store did not commit within {:.0f} s of the start",
@@ -217,16 +223,26 @@ void Implementation::serve() {
   }
 }
 
-void Implementation::plan_until_closed() {
-  pthread_setname_np(pthread_self(), "planner");
-  while (std::optional<std::vector<Task>> tasks = planning_.take(std::nullopt)) {
+void Implementation::work_until_closed(TaskQueue& queue, const char* name) {
+  pthread_setname_np(pthread_self(), name);
+  while (std::optional<std::vector<Task>> tasks = queue.take(std::nullopt)) {
     for (const Task& task : *tasks) task();
   }
 }
 
-// The planner goes first, since its tasks post to the inbox; then the inbox, and what it leaves unanswered.
+void Implementation::post_folder_work(Task task) {
+  folders_.post_always([this, task = std::move(task)] {
+    if (options_.before_folder_work) options_.before_folder_work();
+    task();
+  });
+}
+
+// Whoever posts to another goes before it: the folders' thread, the planner, the controller; then what they leave
+// unanswered.
 Status Implementation::stop() {
   stopping_ = true;
+  folders_.close();
+  if (folder_keeper_.joinable()) folder_keeper_.join();
   planning_.close();
   if (planner_.joinable()) planner_.join();
   inbox_.close();
@@ -286,21 +302,24 @@ void Implementation::carry_out(CloseSession& command) {
 }
 
 void Implementation::carry_out(PlanAttempt& command) {
-  planning_.post_always([this, command = std::move(command)] {
+  post_folder_work([this, command = std::move(command)] {
     if (stopping_) return;
     AttemptPlanned planned{.job = command.job, .order = command.order, .status = {}};
-    const auto plan = within_memory("plan", [&]() -> StatusOr<std::shared_ptr<const AttemptPlan>> {
-      PENSTOCK_RETURN_IF_ERROR(prepare_folders(command, planned));
-      return plan_attempt(*command.spec);
+    planned.status = within_memory("checkpoint", [&] { return prepare_folders(command, planned); });
+    planning_.post_always([this, spec = command.spec, planned = std::move(planned)]() mutable {
+      if (stopping_) return;
+      if (planned.status.ok()) {
+        const auto plan = within_memory("plan", [&] { return plan_attempt(*spec); });
+        planned.status = plan.status();
+        if (plan.ok()) planned.plan = *plan;
+      }
+      inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
     });
-    planned.status = plan.status();
-    if (plan.ok()) planned.plan = *plan;
-    inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
   });
 }
 
 void Implementation::carry_out(CommitCheckpoint& command) {
-  planning_.post_always([this, command = std::move(command)] {
+  post_folder_work([this, command = std::move(command)] {
     if (stopping_) return;
     const StatusOr<std::string> digest = commit_checkpoint(
         {command.place, command.job, command.attempt, command.step}, *command.spec, command.spec->ranks());
@@ -314,14 +333,14 @@ void Implementation::carry_out(CommitCheckpoint& command) {
 }
 
 void Implementation::carry_out(DiscardCheckpoint& command) {
-  planning_.post_always([command = std::move(command)] {
+  post_folder_work([command = std::move(command)] {
     const Status discarded = discard_checkpoint({command.place, command.job, command.attempt, command.step});
     if (!discarded.ok()) log::warning("{}", message(discarded));
   });
 }
 
 void Implementation::carry_out(CommitWeights& command) {
-  planning_.post_always([this, command = std::move(command)] {
+  post_folder_work([this, command = std::move(command)] {
     if (stopping_) return;
     WeightsCommitted committed{
         .job = command.job, .order = command.order, .weights = command.weights, .status = {}};
@@ -331,7 +350,7 @@ void Implementation::carry_out(CommitWeights& command) {
 }
 
 void Implementation::carry_out(DiscardWeights& command) {
-  planning_.post_always([command = std::move(command)] {
+  post_folder_work([command = std::move(command)] {
     const Status discarded = discard_weights_folder(command.weights);
     if (!discarded.ok()) log::warning("{}", message(discarded));
   });

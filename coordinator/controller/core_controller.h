@@ -1,13 +1,16 @@
 // The controller around the core: its thread, its clock, its store.
 //
-// Threads: "controller" applies events and carries commands out; "planner" checks job files, plans attempts and keeps
-//   the folders of checkpoints and final weights, which may take seconds for a big job and must not delay a heartbeat; the store has its own writer.
+// Threads: "controller" applies events and carries commands out; "planner" checks job files and plans attempts, which
+//   may take seconds for a big job and must not delay a heartbeat; "folders" keeps those of checkpoints and final weights,
+//   where reading every byte of a checkpoint takes as long as the disk does and must not delay a submit; the store has its
+//   own writer.
 // Time: an event counts as heard when the controller takes it from the inbox, and a tick comes after everything that
 //   was in the inbox with it. So a controller that was held up takes nobody's silence for what was its own.
 #pragma once
 
 #include <prometheus/registry.h>
 
+#include <functional>
 #include <memory>
 
 #include "base/clock.h"
@@ -26,6 +29,8 @@ struct ControllerOptions {
   size_t submissions = 256;         // job files that wait to be checked
   size_t waits = 65'536;            // wait_job and wait_logs that are pending
   size_t log_lines_per_page = 500;  // of a LogPage
+  std::function<void()>
+      before_folder_work{};  // for tests: runs on the thread of the folders, which it may hold up
 };
 
 class CoreController : public Controller {

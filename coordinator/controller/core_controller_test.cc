@@ -118,13 +118,14 @@ class CoreControllerTest : public ::testing::Test {
     std::filesystem::remove_all(folder);
   }
 
-  void start(Options core = {}) {
+  void start(Options core = {}, std::function<void()> before_folder_work = {}) {
     controller.reset();
     registry = std::make_shared<prometheus::Registry>();
     auto store = open_sqlite_store(folder / "coordinator.db");
     ASSERT_TRUE(store.ok()) << store.status();
     ControllerOptions options;
     options.core = core;
+    options.before_folder_work = std::move(before_folder_work);
     auto started = CoreController::start(options, *std::move(store), registry, clock);
     ASSERT_TRUE(started.ok()) << started.status();
     controller = *std::move(started);
@@ -290,6 +291,26 @@ TEST_F(WeightsOfAJob, without_a_folder_fail_it_before_any_rank_is_told) {
   for (int w = 0; w < 2; ++w) workers[w] = open(fmt::format("worker-{}", w));
   ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
   EXPECT_THAT(wait_for("tiny", Failed).reason, HasSubstr("coordinator.db/tiny/weights cannot be made"));
+}
+
+TEST_F(CoreControllerTest, submit_is_answered_while_another_jobs_folders_take_their_time) {
+  // Every byte of a checkpoint is read before an attempt: minutes, for a big one on a slow disk.
+  std::promise<void> begun, may_end;
+  std::shared_future<void> end = may_end.get_future().share();
+  std::once_flag first;
+  start({}, [&, end] {
+    std::call_once(first, [&] { begun.set_value(); });
+    end.wait();
+  });
+  const FakeWorker workers[] = {open("worker-0"), open("worker-1")};
+  ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
+  begun.get_future().wait();  // its attempt is being prepared, and stays so
+  const auto second = submit({.spec_yaml = kJob});
+  EXPECT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(submit({.spec_yaml = kJob, .dry_run = true}).ok());
+  EXPECT_EQ(get("tiny")->state, Preparing);
+  may_end.set_value();
+  for (const FakeWorker& worker : workers) EXPECT_EQ(worker.sink->next<Assignment>().attempt.job, "tiny");
 }
 
 TEST_F(CoreControllerTest, job_file_that_is_wrong_is_refused_and_starts_nothing) {

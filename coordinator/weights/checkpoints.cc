@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 std::vector<ExpectedTensor> weights_of(const plan::ModelSpec& model) {
   std::vector<ExpectedTensor> weights;
   for (const plan::ParameterSpec& spec : plan::model_parameters(model))
-    weights.push_back({spec.name, spec.shape});
+    weights.push_back({spec.stored_name, spec.shape});
   return weights;
 }
 
@@ -68,9 +68,10 @@ StatusOr<std::string> digest_of(const CheckpointManifest& manifest, const plan::
   }
   std::vector<plan::TensorDigest> in_model_order;
   for (const plan::ParameterSpec& spec : plan::model_parameters(model)) {
-    const auto digest = digests.find(spec.name);
+    const auto digest = digests.find(spec.stored_name);
     if (digest == digests.end())
-      return invalid_argument("{}: tensor {}: expected from one rank, found from none", path, spec.name);
+      return invalid_argument("{}: tensor {}: expected from one rank, found from none", path,
+                              spec.stored_name);
     in_model_order.push_back(digest->second);
   }
   return plan::weights_digest(model, in_model_order);

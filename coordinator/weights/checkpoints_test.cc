@@ -57,9 +57,10 @@ class Checkpoints : public ::testing::Test {
       values.emplace_back(static_cast<size_t>(parameter.elements()),
                           0.5f * static_cast<float>(parameter.index));
     for (size_t i = 0; i < mine.size(); ++i) {
-      weights.push_back({mine[i].name, mine[i].shape, values[i]});
-      moments.push_back({first_moment_name(mine[i].name), mine[i].shape, values[i]});
-      moments.push_back({second_moment_name(mine[i].name), mine[i].shape, values[i]});
+      const std::string& name = mine[i].stored_name;
+      weights.push_back({name, mine[i].shape, values[i]});
+      moments.push_back({first_moment_name(name), mine[i].shape, values[i]});
+      moments.push_back({second_moment_name(name), mine[i].shape, values[i]});
     }
     part.shards.push_back(*write_shard(folder, tensor_file_name("rank", rank, 2), weights));
     part.shards.push_back(*write_shard(folder, tensor_file_name("moments", rank, 2), moments));
@@ -145,6 +146,23 @@ TEST_F(Checkpoints, ranks_whose_parameters_others_write_have_parts_without_tenso
     EXPECT_TRUE(checkpoint->verify().ok());
     EXPECT_TRUE(TensorFolder::open(checkpoint->path()).ok());
   }
+}
+
+TEST_F(Checkpoints, that_of_a_mixtral_has_the_names_that_its_readers_ask_for) {
+  spec_.model.moe = {.num_experts = 2,
+                     .num_experts_per_tok = 1,
+                     .moe_intermediate_size = 6,
+                     .layers = {0, 1},
+                     .norm_topk_prob = true};
+  ASSERT_TRUE(plan::is_mixtral(spec_.model));
+  const auto digest = written(10);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  const auto folder = TensorFolder::open(place_.directory + "/step-000000010");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  std::vector<ExpectedTensor> expected;
+  for (const auto& parameter : plan::model_parameters(spec_.model))
+    expected.push_back({parameter.stored_name, parameter.shape});
+  EXPECT_TRUE(folder->check(expected).ok()) << folder->check(expected);
 }
 
 TEST_F(Checkpoints, newest_ones_are_kept) {

@@ -24,10 +24,10 @@ TrainingState training_state_of(const ParameterStore& parameters,
   for (size_t i = 0; i < moments.size(); ++i) {
     const Parameter& parameter = parameters.parameters()[i];
     const plan::ParameterSpec& spec = parameter.spec;
-    state.weights.push_back({spec.name, spec.shape, values_of(parameter.weight)});
+    state.weights.push_back({spec.stored_name, spec.shape, values_of(parameter.weight)});
     if (moments[i].first.empty()) continue;
-    state.moments.push_back({first_moment_name(spec.name), spec.shape, values_of(moments[i].first)});
-    state.moments.push_back({second_moment_name(spec.name), spec.shape, values_of(moments[i].second)});
+    state.moments.push_back({first_moment_name(spec.stored_name), spec.shape, values_of(moments[i].first)});
+    state.moments.push_back({second_moment_name(spec.stored_name), spec.shape, values_of(moments[i].second)});
   }
   return state;
 }
@@ -35,9 +35,10 @@ TrainingState training_state_of(const ParameterStore& parameters,
 TrainingState part_of(const TrainingState& state, std::span<const Parameter> with_weight,
                       std::span<const Parameter> with_moments) {
   std::set<std::string> names;  // of tensors
-  for (const Parameter& parameter : with_weight) names.insert(parameter.spec.name);
+  for (const Parameter& parameter : with_weight) names.insert(parameter.spec.stored_name);
   for (const Parameter& parameter : with_moments)
-    names.insert({first_moment_name(parameter.spec.name), second_moment_name(parameter.spec.name)});
+    names.insert(
+        {first_moment_name(parameter.spec.stored_name), second_moment_name(parameter.spec.stored_name)});
   const auto is_named = [&](const StateTensor& tensor) { return names.contains(tensor.name); };
   TrainingState part;
   std::copy_if(state.weights.begin(), state.weights.end(), std::back_inserter(part.weights), is_named);
@@ -52,14 +53,14 @@ Status load_checkpoint(const std::string& path, int64_t step, const plan::ModelS
     return invalid_argument("{}: step: expected {}, found {}", path, step, checkpoint.manifest().step);
   std::vector<ExpectedTensor> weights;
   for (const plan::ParameterSpec& spec : plan::model_parameters(model))
-    weights.push_back({spec.name, spec.shape});
+    weights.push_back({spec.stored_name, spec.shape});
   PENSTOCK_RETURN_IF_ERROR(checkpoint.check(checkpoint_tensors(weights)));
   for (const StateTensor& tensor : state.weights)
     PENSTOCK_RETURN_IF_ERROR(checkpoint.read(tensor.name, tensor.values));
   for (const StateTensor& tensor : state.moments)
     PENSTOCK_RETURN_IF_ERROR(checkpoint.read(tensor.name, tensor.values));
   const Parameter* head = parameters.tied_head();
-  return head == nullptr ? ok_status() : checkpoint.read(head->spec.name, values_of(head->weight));
+  return head == nullptr ? ok_status() : checkpoint.read(head->spec.stored_name, values_of(head->weight));
 }
 
 }  // namespace penstock::worker

@@ -1,5 +1,5 @@
-// What a rank must have to go on from a step: its parameters and its optimizer's moments, under their names in the
-// model. The step, the place in the data and every random stream follow from the number of the step.
+// What a rank must have to go on from a step: its parameters and its optimizer's moments, under the names that the model's
+// weights have in a Hugging Face folder. The step, the place in the data and every random stream follow from the number of the step.
 #pragma once
 
 #include <span>
