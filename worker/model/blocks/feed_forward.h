@@ -17,7 +17,8 @@ class FeedForward {
  public:
   virtual ~FeedForward() = default;
 
-  // output = added + network(x), all [T, H]; without `added`, which may be output, the network alone.
+  // output = added + network(x), all [T, H]; without `added`, which may be output, the network alone. A second forward
+  // need not write it.
   virtual Status forward(const ItemCall& call, kernels::TensorView x, kernels::TensorView added,
                          kernels::TensorView output) = 0;
   // Writes x_gradient. What weight_gradient reads stays in the slot; of a whole backward also in the workspace, where

@@ -40,7 +40,8 @@ struct ItemCall {
   bool evaluation = false;  // no backward follows: no gradient is formed
   // A backward reads what this forward saves: not so in an evaluation, nor in the first forward of two.
   bool keeps = true;
-  bool again = false;                     // the second forward of two: the first has been counted
+  // The second forward of two: what is counted has been, and nobody reads the output, which holds anything afterwards.
+  bool again = false;
   kernels::TensorView document_starts{};  // [T] i32 where attention stays inside documents; else empty
 };
 

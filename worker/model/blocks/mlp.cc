@@ -40,6 +40,7 @@ Status Mlp::forward(const ItemCall& call, TensorView x, TensorView added, Tensor
   Operators& ops = call.operators;
   const TensorView gate_up = saved_.gate_up.in(call.slot);
   ops.linear(x, gate_.packed.weight, gate_up);
+  if (call.again) return ok_status();
   ops.swiglu(gate_of(gate_up), up_of(gate_up), call.workspace.activated);
   ops.linear(call.workspace.activated, down_.packed.weight, output, added);
   return ok_status();

@@ -123,7 +123,7 @@ TensorView TransformerBlock::added_at_once(TensorView residual) const {
 }
 void TransformerBlock::add_dropped(const ItemCall& call, Branch branch, TensorView residual,
                                    TensorView output) const {
-  if (!drops()) return;
+  if (!drops() || (call.again && branch == Branch::FeedForward)) return;
   call.operators.dropout(output, model_.hidden_dropout, mask_key(call, branch), output);
   call.operators.add(residual, output, output);
 }
