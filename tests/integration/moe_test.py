@@ -27,7 +27,9 @@ class ExpertsOverRanks(unittest.TestCase):
     def tearDownClass(cls):
         cls.cluster.__exit__(None, None, None)
 
-    def submit(self, *, expert=1, data=1, sharded=False, **job):
+    def submit(self, *, expert=1, data=1, sharded=False, endless=False, **job):
+        if endless:
+            job["data"] = ", epochs: 0"
         parallel = f", expert: {expert}, data: {data}, shard_optimizer: {str(sharded).lower()}"
         settings = dict(model=MOE, steps=8, global_batch_size=24, microbatch_size=2, parallel=parallel)
         return self.cluster.submit(name=f"moe-{random.getrandbits(40):x}", **{**settings, **job})
@@ -94,6 +96,54 @@ class ExpertsOverRanks(unittest.TestCase):
                       dict(pipeline=2, stages_per_rank=2, schedule="interleaved-1f1b")):
             with self.subTest(**shape):
                 self.assertEqual(self.outcome(**shape, **halves), fixed)
+
+    def payload_slots(self, name):
+        """{(stage, state): slots} of a job on the coordinator's metrics page."""
+        with urllib.request.urlopen(f"http://{self.cluster.metrics}/metrics", timeout=10) as answer:
+            page = answer.read().decode()
+        found = {}
+        for labels, value in re.findall(r"^penstock_payload_slots\{(.*)\} (\S+)$", page, re.MULTILINE):
+            named = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            if named["training_job"] == name:
+                found[int(named["stage"]), named["state"]] = int(float(value))
+        return found
+
+    def test_leases_on_the_metrics_page_peak_at_what_the_schedule_holds(self):
+        """Each block with experts: H_s inputs, as the schedule says them offline, and one backward's gradients."""
+        layers = {0: 2, 1: 1}  # of two stages of 6 blocks
+        for schedule in ("1f1b", "gpipe"):
+            with self.subTest(schedule=schedule):
+                offline = self.cluster.json("schedule", schedule, "-p", 2, "-m", 6)
+                name = self.submit(pipeline=2, schedule=schedule, expert=2, steps=100_000, endless=True)
+                support.wait_until(lambda: self.payload_slots(name), 60, "payloads on the metrics page")
+                expected = {stage: layers[stage] * (high_water + 1)
+                            for stage, high_water in enumerate(offline["payload_slots"])}
+                for _ in range(20):
+                    found = self.payload_slots(name)
+                    for stage, slots in expected.items():
+                        self.assertEqual((found[stage, "total"], found[stage, "peak"], found[stage, "held"]),
+                                         (slots, slots, 0))
+                self.assertEqual(self.cluster.run("cancel", name).returncode, 0)
+                self.cluster.wait_for_state(name, "cancelled", 30)
+
+    def test_memory_by_kind_is_what_was_predicted(self):
+        """Of every rank and kind, within 3 %; what recomputation leaves out of the activations, too."""
+        activations = {}
+        for recompute in ("none", "full"):
+            name = self.submit(pipeline=2, schedule="1f1b", expert=2, steps=3, extra=f"recompute: {recompute}")
+            self.cluster.wait_for_state(name, "succeeded", 60)
+            memory = self.cluster.job(name)["memory"]
+            self.assertEqual([rank["rank"] for rank in memory], [0, 1, 2, 3])
+            for rank in memory:
+                self.assertTrue(rank["kinds"])
+                for kind in rank["kinds"]:
+                    with self.subTest(recompute=recompute, rank=rank["rank"], kind=kind["kind"]):
+                        self.assertLessEqual(abs(kind["peak_bytes"] - kind["predicted_bytes"]),
+                                             0.03 * kind["predicted_bytes"])
+            activations[recompute] = [kind["peak_bytes"] for rank in memory for kind in rank["kinds"]
+                                      if kind["kind"] == "activations"]
+        for full, none in zip(activations["full"], activations["none"]):
+            self.assertLess(full, 0.5 * none)
 
 
 if __name__ == "__main__":
