@@ -308,6 +308,7 @@ TEST_F(Offline, a_job_is_planned_from_a_profile) {
   write("planned.yaml", job.substr(0, job.find("parallel:")) + fragment);
   const Ran checked = penstock("submit planned.yaml --dry-run --coordinator 127.0.0.1:1");
   EXPECT_EQ(checked.exit_code, 0) << checked.error << fragment;
+  EXPECT_THAT(checked.out, HasSubstr("  most memory: rank "));
 
   const Ran layout = penstock(command + " -o megatron-layout");
   if (best["placement"] == "loop") {
@@ -317,6 +318,30 @@ TEST_F(Offline, a_job_is_planned_from_a_profile) {
   }
   EXPECT_EQ(Json::parse(penstock(command + " -o torchtitan").out).size(),
             static_cast<size_t>(2 * best["stages_per_rank"].get<int>()));
+}
+
+TEST_F(Offline, what_recomputes_to_fit_goes_into_a_job_file_and_is_checked_for_what_was_planned) {
+  std::string job = kPlannedJob;
+  job.replace(job.find("32000"), 5, "256");  // activations are then what fills a rank
+  write("job.yaml", job);
+  write("types.json", R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 1},
+      "block": {"forward_ms": 4, "backward_ms": 8}, "head": {"forward_ms": 4, "backward_ms": 4}}})");
+  const std::string command = "plan job.yaml --profile types.json -o job";
+  const std::string refusal = penstock(command + " --memory-budget 1KB").error;
+  const std::string least = "the smallest budget that works is ";
+  ASSERT_THAT(refusal, HasSubstr(least));
+  const auto budget = std::to_string(std::stoll(refusal.substr(refusal.find(least) + least.size())));
+
+  const std::string fragment = penstock(command + " --memory-budget " + budget).out;
+  EXPECT_THAT(fragment, HasSubstr("\nrecompute: ["));
+  write("planned.yaml", job.substr(0, job.find("parallel:")) + fragment + "memory_budget: " + budget + "\n");
+  const Ran checked = penstock("submit planned.yaml --dry-run --coordinator 127.0.0.1:1");
+  EXPECT_EQ(checked.exit_code, 0) << checked.error << fragment;
+  const auto rest_of_line = [](const std::string& text, const std::string& before) {
+    const size_t begin = text.find(before) + before.size();
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(rest_of_line(checked.out, "  most memory: "), rest_of_line(fragment, "# memory: "));
 }
 
 TEST_F(Offline, a_plan_that_cannot_be_made_says_why) {
