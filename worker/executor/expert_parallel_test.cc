@@ -71,6 +71,7 @@ TEST_P(SharedOut, has_the_same_bits_on_any_cut) {
   plain.schedule = "1f1b";
   plain.split = "auto";
   plain.parallel = "";
+  plain.extra = "";  // recomputation
   const std::string key = job_file(plain);
   if (!known.contains(key)) known[key] = train(plain);
   const Result found = train(GetParam());
@@ -119,6 +120,25 @@ INSTANTIATE_TEST_SUITE_P(
               .parallel = ", shard_optimizer: true",
               .model = kExperts,
               .microbatch_size = 1}));
+
+// A second forward of a block sends its rows again, on all ranks of the stage.
+INSTANTIATE_TEST_SUITE_P(
+    Recomputed, SharedOut,
+    ::testing::Values(Shape{.pipeline = 2, .expert = 2, .model = kExperts, .extra = "recompute: full\n"},
+                      Shape{.pipeline = 2,
+                            .expert = 2,
+                            .schedule = "zb-h1",
+                            .model = kExperts,
+                            .extra = "recompute: [1, 5]\n"},
+                      Shape{.pipeline = 2,
+                            .expert = 2,
+                            .data = 3,
+                            .schedule = "zb-v",
+                            .stages_per_rank = 2,
+                            .parallel = ", shard_optimizer: true",
+                            .model = kExperts,
+                            .extra = "recompute: full\n",
+                            .microbatch_size = 1}));
 
 TEST(ExpertParallel, two_replicas_of_every_stage_and_older_weights_train_one_model) {
   for (const char* schedule : {"dualpipe", "chimera"}) {
