@@ -22,8 +22,8 @@ int64_t row_bytes(const TensorView& rows) {
 
 }  // namespace
 
-RowExchange::RowExchange(const GroupMember& group, int64_t experts, const RowLimits& limits)
-    : group_(&group), local_experts_(experts / group.ranks), limits_(limits) {
+RowExchange::RowExchange(const GroupMember& group, int64_t experts, const RowLimits& limits, WaitMeter* waits)
+    : group_(&group), local_experts_(experts / group.ranks), limits_(limits), waits_(waits) {
   PENSTOCK_CHECK(experts % group.ranks == 0, "{} experts on {} ranks", experts, group.ranks);
   own_counts_.resize(static_cast<size_t>(experts));
 }
@@ -75,7 +75,8 @@ Status RowExchange::post_back(const RowRoute& route, TensorView arrived, TensorV
 }
 
 Status RowExchange::wait() {
-  return pending_ ? pending_->wait() : ok_status();
+  if (!pending_) return ok_status();
+  return waits_ == nullptr ? pending_->wait() : waits_->measure([&] { return pending_->wait(); });
 }
 
 void RowExchange::give_up(const Status& reason) {

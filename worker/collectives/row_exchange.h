@@ -25,6 +25,7 @@
 #include "kernels/ops/routing.h"
 #include "kernels/tensor/tensor.h"
 #include "worker/collectives/group_member.h"
+#include "worker/collectives/wait_meter.h"
 #include "worker/transport/pending_transfers.h"
 
 namespace penstock::worker {
@@ -45,8 +46,9 @@ struct RowRoute {
 
 class RowExchange {
  public:
-  // `group` outlives it, and is connected before the first exchange that is not alone.
-  RowExchange(const GroupMember& group, int64_t experts, const RowLimits& limits);
+  // `group` and `waits` outlive it; the group is connected before the first exchange that is not alone. `waits`: is told
+  // how long wait() and exchange_counts() waited, unless it is null.
+  RowExchange(const GroupMember& group, int64_t experts, const RowLimits& limits, WaitMeter* waits = nullptr);
 
   // Fills route.counts.
   Status exchange_counts(const RowRoute& route);
@@ -72,6 +74,7 @@ class RowExchange {
   const GroupMember* group_;
   int64_t local_experts_;
   RowLimits limits_;
+  WaitMeter* waits_;
   std::vector<int32_t> own_counts_;  // [E]
   std::optional<PendingTransfers> pending_;
 };

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -201,6 +202,42 @@ TEST(RowExchange, before_the_group_is_connected_a_rank_is_alone) {
   ASSERT_TRUE(rank.exchange.wait().ok());
   EXPECT_THAT(std::vector<float>(rank.arrived.begin(), rank.arrived.begin() + 10),
               ElementsAre(102, 0, 103, 0, 103, 1, 103, 2, -1, -1));
+}
+
+// Every wait takes a second.
+class SlowEndpoint final : public Endpoint {
+ public:
+  explicit SlowEndpoint(FakeClock& clock) : clock_(clock) {}
+  Status open(const Group&, Rendezvous&, Duration) override { return ok_status(); }
+  StatusOr<TransferId> post_send(RankIndex, const void*, int64_t) override { return TransferId{0}; }
+  StatusOr<TransferId> post_receive(RankIndex, void* data, int64_t bytes) override {
+    std::memset(data, 0, static_cast<size_t>(bytes));
+    return TransferId{0};
+  }
+  Status wait(TransferId) override {
+    clock_.advance(1s);
+    return ok_status();
+  }
+  void abort(const std::string&) override {}
+  Status drain() override { return ok_status(); }
+
+ private:
+  FakeClock& clock_;
+};
+
+TEST(RowExchange, what_it_waits_is_told_apart_from_what_stands_between) {
+  FakeClock clock;
+  WaitMeter waits(clock);
+  SlowEndpoint endpoint(clock);
+  Rank rank({.endpoint = &endpoint, .rank = RankIndex(0), .ranks = kRanks}, kMixed[0]);
+  RowExchange exchange(rank.member_, kExperts, kLimits, &waits);
+  ASSERT_TRUE(exchange.exchange_counts(rank.route).ok());
+  EXPECT_EQ(waits.take(), 4s) << "a send and a receive of two peers";
+  ASSERT_TRUE(exchange.post_forth(rank.route, rank.own_rows(), rank.arrived_view()).ok());
+  clock.advance(10s);
+  ASSERT_TRUE(exchange.wait().ok());
+  EXPECT_EQ(waits.take(), 2s) << "rows for two peers, and none from them";
+  EXPECT_EQ(waits.take(), 0s);
 }
 
 TEST(RowExchange, lost_peer_ends_the_exchange_and_leaves_nothing_under_way) {

@@ -113,7 +113,9 @@ Status Interpreter::compute(const ResolvedInstruction& instruction) {
   const TimePoint start = parts_.clock.now();
   PENSTOCK_RETURN_IF_ERROR(call_stage(*instruction.stage, work.kind, call));
   const TimePoint end = parts_.clock.now();
-  parts_.recorder.add_action(work.stage, work.kind, end - start);
+  const Duration waited = instruction.stage->take_waited();
+  parts_.recorder.add_wait(waited);
+  parts_.recorder.add_action(work.stage, work.kind, end - start - waited);
   if (traces()) parts_.trace->add_work(work, start, end, thread_cpu_time() - cpu);
   if (input.slots != nullptr) PENSTOCK_RETURN_IF_ERROR(input.slots->free_read(input.slot));
   if (output.slots != nullptr) PENSTOCK_RETURN_IF_ERROR(output.slots->filled(output.slot));

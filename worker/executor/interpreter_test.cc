@@ -23,7 +23,7 @@ struct ScalarModel {
   static constexpr double kLearningRate = 0.1;
 };
 
-class ScalarStage final : public Stage {
+class ScalarStage : public Stage {
  public:
   ScalarStage(const plan::StageBuffers& buffers, const plan::RankProgram& program)
       : index_(buffers.stage),
@@ -209,6 +209,23 @@ TEST(Interpreter, failure_of_a_stage_names_instruction_and_reason_and_the_others
     EXPECT_NE(message(statuses[other]).find("rank 1"), std::string::npos) << statuses[other];
     EXPECT_NE(message(statuses[other]).find("the data has run out"), std::string::npos) << statuses[other];
   }
+}
+
+// Says that each of its calls waited an hour for other ranks.
+class WaitingStage final : public ScalarStage {
+ public:
+  using ScalarStage::ScalarStage;
+  Duration take_waited() override { return 3600s; }
+};
+
+TEST(Interpreter, what_a_computation_waits_for_other_ranks_is_wait_and_none_of_the_stage_s_time) {
+  ScalarPipeline<WaitingStage> pipeline(plan::lower(program_of({"1f1b", 1, 3, 1})).value());
+  for (const Status& status : pipeline.run(1)) ASSERT_TRUE(status.ok()) << status;
+  const StepReport& report = pipeline.rank(0).report();
+  EXPECT_GE(report.wait_seconds, 6 * 3600);
+  EXPECT_LT(report.wait_seconds, 6 * 3600 + 60);
+  EXPECT_LT(report.stages[0].forward_seconds, -3540) << "it took less than a minute";
+  EXPECT_LT(report.stages[0].backward_seconds, -3540);
 }
 
 // What a rank's program is resolved with.

@@ -151,7 +151,8 @@ StageEnvironment RankModel::environment(const plan::JobSpec& job, TokenSource* t
           .versions = &*versions_,
           .place = context_.place,
           .recomputation_scratch = recomputation_scratch_.view(),
-          .expert_group = context_.expert_group};
+          .expert_group = context_.expert_group,
+          .waits = &waits_};
 }
 
 StatusOr<kernels::SlabView> RankModel::activations(StageIndex stage) const {

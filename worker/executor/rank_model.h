@@ -115,7 +115,8 @@ class RankModel {
                                    const plan::StageBuffers& buffers);
 
   const RankContext context_;
-  SystemClock clock_;  // of the age of leases
+  SystemClock clock_;  // of the age of leases, and of waits
+  WaitMeter waits_{clock_};
   kernels::ComputeThreads threads_;
   std::unique_ptr<kernels::Operators> operators_;
   std::optional<ParameterStore> parameters_;

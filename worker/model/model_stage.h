@@ -29,6 +29,7 @@
 #include "plan/spec/rank_place.h"
 #include "worker/buffers/slot_ledger.h"
 #include "worker/collectives/group_member.h"
+#include "worker/collectives/wait_meter.h"
 #include "worker/data/token_source.h"
 #include "worker/model/layout.h"
 #include "worker/model/parameters.h"
@@ -58,6 +59,7 @@ struct StageEnvironment {
   // Among which the experts of its blocks are shared out; null: all are here. Connected before the first step.
   const GroupMember* expert_group = nullptr;
   const StagePayloads* payloads = nullptr;  // of the stage; needed where a block has experts
+  WaitMeter* waits = nullptr;               // told how long its computations wait for the expert group
 };
 
 // What a stage keeps its activations in.
@@ -100,6 +102,9 @@ class ModelStage final : public Stage {
   Status warm_up();
   void begin_step(StepIndex step) override;
   void forget_forwards() override;
+  Duration take_waited() override {
+    return environment_.waits == nullptr ? Duration::zero() : environment_.waits->take();
+  }
   Status forward(const StageCall& call) override;
   Status backward(const StageCall& call) override;
   Status input_gradient(const StageCall& call) override;

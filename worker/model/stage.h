@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kernels/tensor/tensor.h"
@@ -42,6 +43,9 @@ class Stage {
   virtual Status backward(const StageCall& call) = 0;         // fused: input and weight gradients
   virtual Status input_gradient(const StageCall& call) = 0;   // split: as backward
   virtual Status weight_gradient(const StageCall& call) = 0;  // later, from the slot; no tensor in or out
+
+  // How long the calls since the last one of this have waited for other ranks.
+  virtual Duration take_waited() { return Duration::zero(); }
 
   // Whether this is the loss stage: the one that owns the head.
   virtual bool has_loss() const { return false; }

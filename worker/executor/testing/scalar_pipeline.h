@@ -87,6 +87,7 @@ class ScalarRank final : public StepActions {
   std::deque<StageType>& stages() { return stages_; }
   const std::deque<ActivationPool>& pools() const { return pools_; }
   int reductions() const { return reductions_; }
+  const StepReport& report() const { return report_; }  // of the last step
 
  private:
   // Both ranks get the sum over the two replicas.

@@ -94,7 +94,8 @@ Experts::Experts(const StageEnvironment& environment, LayerIndex layer, const Sa
   const RowLimits limits{.for_expert = capacity_ > 0 ? std::min(capacity_, tokens) : tokens,
                          .for_rank = job.local_expert_rows() / ranks_};
   for (int64_t part = 0; part < parts_; ++part) {
-    exchanges_.push_back(std::make_unique<RowExchange>(*group, job.model.moe.num_experts, limits));
+    exchanges_.push_back(
+        std::make_unique<RowExchange>(*group, job.model.moe.num_experts, limits, environment.waits));
   }
 }
 
