@@ -28,6 +28,8 @@ struct JobDefinition {
   int stages = 0;
   int64_t microbatches = 0;
   std::string checkpoints{};  // their directory; below Options::weights_root where it is relative; "": none
+  // Losses of the steps before it were summed in another order (plan::other_sums): done again, they come out otherwise.
+  int64_t sums_since = 0;
   bool operator==(const JobDefinition&) const = default;
 };
 

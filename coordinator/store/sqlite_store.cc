@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -67,33 +68,50 @@ class SqliteStore final : public Store {
 
  private:
   struct Read {
-    std::string job;
-    std::function<void(StatusOr<std::vector<double>>)> done;
+    std::string job{};
+    std::function<void(StatusOr<std::vector<double>>)> done{};  // null: none
   };
   static Status stopped() { return unavailable("the store is stopped"); }
 
+  // With every batch goes one read at most: whole tables of others are not read before what was saved meanwhile.
   void write_until_stopped() {
     pthread_setname_np(pthread_self(), "store");
     while (true) {
       std::vector<Save> batch;
-      std::vector<Read> reads;
+      Read read;
       {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [this] { return stopping_ || !queue_.empty() || !reads_.empty(); });
         if (queue_.empty() && reads_.empty()) return;
         batch.swap(queue_);
-        reads.swap(reads_);
+        read = take_read();
       }
-      const bool written = batch.empty() || write_until_durable(batch);
-      if (written && !batch.empty()) durable_(batch.back().ticket);
-      for (const Read& read : reads)
-        read.done(written ? losses_of(*database_, read.job) : StatusOr<std::vector<double>>(stopped()));
-      if (!written) return;
+      if (!batch.empty()) {
+        if (!write_until_durable(batch, read)) return;
+        durable_(batch.back().ticket);
+      }
+      answer(read);
     }
   }
 
-  // False when the store is stopped before the disk takes the batch.
-  bool write_until_durable(const std::vector<Save>& batch) {
+  // The oldest, or none; the mutex is held.
+  Read take_read() {
+    if (reads_.empty()) return {};
+    Read read = std::move(reads_.front());
+    reads_.pop_front();
+    return read;
+  }
+
+  // Leaves none.
+  void answer(Read& read) {
+    if (!read.done) return;
+    const Read taken = std::exchange(read, {});
+    taken.done(losses_of(*database_, taken.job));
+  }
+
+  // False when the store is stopped before the disk takes the batch. A disk that takes nothing can be read all the same:
+  // `read`, and those that come, are answered from what it holds.
+  bool write_until_durable(const std::vector<Save>& batch, Read& read) {
     while (true) {
       const Status before = last_;
       last_ = write(batch);
@@ -108,9 +126,24 @@ class SqliteStore final : public Store {
         log::error("the store cannot commit, trying again every second: {}", message(last_));
         health_(last_);
       }
-      std::unique_lock lock(mutex_);
-      if (wake_.wait_for(lock, kRetryInterval, [this] { return stopping_; })) return false;
+      if (!wait_to_try_again(read)) return false;
     }
+  }
+
+  // False when the store is stopped.
+  bool wait_to_try_again(Read& read) {
+    const auto again = std::chrono::steady_clock::now() + kRetryInterval;
+    answer(read);
+    std::unique_lock lock(mutex_);
+    const auto has_work = [this] { return stopping_ || !reads_.empty(); };
+    while (wake_.wait_until(lock, again, has_work) && !stopping_ &&
+           std::chrono::steady_clock::now() < again) {
+      read = take_read();
+      lock.unlock();
+      answer(read);
+      lock.lock();
+    }
+    return !stopping_;
   }
 
   Status write(const std::vector<Save>& batch) {
@@ -137,7 +170,7 @@ class SqliteStore final : public Store {
   std::mutex mutex_;  // guards the members below
   std::condition_variable wake_;
   std::vector<Save> queue_;
-  std::vector<Read> reads_;
+  std::deque<Read> reads_;
   bool stopping_ = false;
 
   std::thread writer_;

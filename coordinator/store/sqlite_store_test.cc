@@ -91,7 +91,8 @@ JobDefinition definition(const std::string& name, int64_t sequence) {
           .ranks = 4,
           .stages = 8,
           .microbatches = 16,
-          .checkpoints = name + "/checkpoints"};
+          .checkpoints = name + "/checkpoints",
+          .sums_since = 30 + sequence};
 }
 
 using TracesByStep = std::map<int64_t, std::vector<TraceBytes>>;
@@ -313,6 +314,48 @@ TEST_F(SqliteStoreTest, losses_of_a_job_that_has_ended_stay_in_the_file_until_so
   EXPECT_EQ(read("a").status().code(), StatusCode::kUnavailable);
 }
 
+TEST_F(SqliteStoreTest, reads_are_answered_while_a_batch_cannot_be_written) {
+  const std::vector<double> curve = {3.5, 1.25};
+  (void)written_and_read({CreateJob{definition("a", 1), {}}, AddLosses{"a", 0, curve}});
+  auto store = open();
+  (void)store->load();
+  std::promise<Status> fails;
+  store->start([](Ticket) {}, [&](const Status& health) { fails.set_value(health); });
+  const StageView stage{.stage = StageIndex(0), .rank = RankIndex(0)};
+  store->save({1, {PutStages{"a", {stage, stage}}}});  // one row twice, which no table takes
+  EXPECT_FALSE(fails.get_future().get().ok());
+  auto answer = std::make_shared<std::promise<StatusOr<std::vector<double>>>>();
+  auto answered = answer->get_future();
+  store->read_losses("a", [answer](StatusOr<std::vector<double>> losses) { answer->set_value(losses); });
+  if (answered.wait_for(30s) != std::future_status::ready) ADD_FAILURE() << "it waits behind the batch";
+  EXPECT_FALSE(store->stop().ok());
+  const StatusOr<std::vector<double>> losses = answered.get();
+  ASSERT_TRUE(losses.ok()) << losses.status();
+  EXPECT_EQ(*losses, curve);
+}
+
+TEST_F(SqliteStoreTest, what_is_saved_meanwhile_is_written_before_the_next_read) {
+  (void)written_and_read({CreateJob{definition("a", 1), {}}});
+  auto store = open();
+  (void)store->load();
+  std::string order;  // the writer's, until it has stopped
+  store->start([&](Ticket) { order += "saved "; }, [](Status) {});
+  std::promise<void> queued, done;
+  store->read_losses("a", [&](const auto&) { queued.get_future().wait(); });
+  store->read_losses("a", [&](const auto&) {
+    order += "first ";
+    store->save({1, {PutStatus{"a", {}}}});
+  });
+  store->read_losses("a", [&](const auto&) {
+    order += "second";
+    done.set_value();
+  });
+  queued.set_value();
+  done.get_future().wait();
+  EXPECT_TRUE(store->stop().ok());
+  EXPECT_EQ(order, "first saved second");
+}
+
 TEST_F(SqliteStoreTest, the_newest_validation_losses_are_kept) {
   std::vector<ValidationView> all;
   for (int64_t i = 1; i <= static_cast<int64_t>(kValidationsKept) + 5; ++i) {
@@ -450,7 +493,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 6 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 7 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

@@ -33,7 +33,7 @@ class Store {
   // Thread: one at a time, after start().
   virtual void save(Save save) = 0;
 
-  // The losses of a job that has ended, by step, after what is queued. `done` is called on the writer's thread, or at once:
+  // The losses of a job that has ended, by step, after what is queued; where that cannot be written, what is there. `done` is called on the writer's thread, or at once:
   // NotFound: no such job. ResourceExhausted: too many wait. Unavailable: stopped. DataLoss and others as the file says.
   virtual void read_losses(std::string job, std::function<void(StatusOr<std::vector<double>>)> done) = 0;
 

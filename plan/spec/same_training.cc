@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "plan/schedule/families.h"
 #include "plan/spec/internal/flushes.h"
 #include "plan/spec/internal/yaml_tree.h"
 
@@ -69,10 +70,7 @@ struct Key {
   const char* key;
   const char* usual;
 };
-constexpr Key kSchedule{"parallel", "schedule", "1f1b"};
 constexpr Key kKept[] = {{"device", "kind", "cpu"}, {"checkpoint", "directory", "the coordinator's"}};
-constexpr Key kKeptWithoutFlush[] = {
-    kSchedule, {"parallel", "pipeline", "1"}, {"parallel", "flush_every", "its default"}};
 
 Status compare_keys(const YamlNode& before, const YamlNode& after, std::span<const Key> keys) {
   for (const auto& [section, key, usual] : keys) {
@@ -83,13 +81,7 @@ Status compare_keys(const YamlNode& before, const YamlNode& after, std::span<con
   return ok_status();
 }
 
-bool is_without_flush(const YamlNode& root) {
-  return runs_without_flush(value_of(root, kSchedule.section, kSchedule.key, kSchedule.usual));
-}
-
-}  // namespace
-
-Status check_same_training(const std::string& before, const std::string& after) {
+Status compare_texts(const std::string& before, const std::string& after) {
   Problems problems;
   const YamlNode old_root = parse_yaml(before, problems);
   const YamlNode new_root = parse_yaml(after, problems);
@@ -101,9 +93,62 @@ Status check_same_training(const std::string& before, const std::string& after) 
       return differs(new_root.line, section, "a section in both files", "none in one of them");
     PENSTOCK_RETURN_IF_ERROR(compare(had->value, has->value, section));
   }
-  PENSTOCK_RETURN_IF_ERROR(compare_keys(old_root, new_root, kKept));
-  if (!is_without_flush(old_root) && !is_without_flush(new_root)) return ok_status();
-  return compare_keys(old_root, new_root, kKeptWithoutFlush);
+  return compare_keys(old_root, new_root, kKept);
+}
+
+std::string shown(const Split& split) {
+  std::vector<std::string> stages;
+  for (const std::vector<Item>& items : split) {
+    std::vector<std::string> names;
+    for (const Item& item : items) names.push_back(to_string(item));
+    stages.push_back("[" + join(names) + "]");
+  }
+  return join(stages);
+}
+
+// The resolved values: defaults follow from other sections, as that of flush_every from checkpoint.every.
+Status compare_weight_versions(const JobSpec& before, const JobSpec& after) {
+  if (!before.is_asynchronous() && !after.is_asynchronous()) return ok_status();
+  const ParallelSpec &old_cut = before.parallel, &new_cut = after.parallel;
+  const auto same = [&](const char* field, const auto& had, const auto& has) {
+    if (had == has) return ok_status();
+    return invalid_argument("{}: expected {}, as the job has it, found {}{}; weight versions follow from it",
+                            place_of(after, field), had, has,
+                            after.lines.contains(field) ? "" : " (the default)");
+  };
+  PENSTOCK_RETURN_IF_ERROR(same("parallel.schedule", old_cut.schedule, new_cut.schedule));
+  PENSTOCK_RETURN_IF_ERROR(same("parallel.pipeline", old_cut.pipeline, new_cut.pipeline));
+  PENSTOCK_RETURN_IF_ERROR(same("parallel.flush_every", old_cut.flush_every, new_cut.flush_every));
+  if (versions_differ_by_stage(new_cut.schedule))
+    PENSTOCK_RETURN_IF_ERROR(same("parallel.split", shown(old_cut.split), shown(new_cut.split)));
+  if (before.microbatches() == after.microbatches()) return ok_status();
+  return invalid_argument(
+      "{}: expected {} microbatches of each pipeline in a step, as the job has it, found {} with expert {} and data "
+      "{}; weight versions follow from their number",
+      place_of(after, new_cut.data == old_cut.data ? "parallel.expert" : "parallel.data"),
+      before.microbatches(), after.microbatches(), new_cut.expert, new_cut.data);
+}
+
+// A capacity goes by the part of a microbatch that is routed at once.
+Status compare_capacity(const JobSpec& before, const JobSpec& after) {
+  if (before.model.moe.capacity_factor == 0 || before.two_batch_overlap == after.two_batch_overlap)
+    return ok_status();
+  return invalid_argument(
+      "{}: expected {}, as the job has it, found {}; with model.moe.capacity_factor each half drops tokens of its own",
+      place_of(after, "two_batch_overlap"), before.two_batch_overlap, after.two_batch_overlap);
+}
+
+// Its order of microbatches may be another than that of most.
+bool may_have_sums_of_its_own(const ParallelSpec& cut) {
+  return cut.schedule.starts_with("file:") || adds_in_an_order_of_its_own(cut.schedule);
+}
+
+}  // namespace
+
+Status check_same_training(const JobSpec& before, const JobSpec& after) {
+  PENSTOCK_RETURN_IF_ERROR(compare_texts(before.yaml, after.yaml));
+  PENSTOCK_RETURN_IF_ERROR(compare_capacity(before, after));
+  return compare_weight_versions(before, after);
 }
 
 std::string other_sums(const JobSpec& before, const JobSpec& after) {
@@ -115,6 +160,14 @@ std::string other_sums(const JobSpec& before, const JobSpec& after) {
   degree("parallel.data", before.parallel.data, after.parallel.data);
   if (before.two_batch_overlap != after.two_batch_overlap)
     changes.push_back(after.two_batch_overlap ? "two_batch_overlap" : "no two_batch_overlap");
+  const ParallelSpec &old_cut = before.parallel, &new_cut = after.parallel;
+  const bool is_another = old_cut.schedule != new_cut.schedule || old_cut.program != new_cut.program;
+  if (is_another && (may_have_sums_of_its_own(old_cut) || may_have_sums_of_its_own(new_cut))) {
+    changes.push_back(
+        old_cut.schedule == new_cut.schedule
+            ? fmt::format("another program of parallel.schedule {}", new_cut.schedule)
+            : fmt::format("parallel.schedule {} in place of {}", new_cut.schedule, old_cut.schedule));
+  }
   return join(changes);
 }
 

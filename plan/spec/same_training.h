@@ -9,13 +9,14 @@
 namespace penstock::plan {
 
 // The split, the schedule, the number of ranks and everything else may differ: no bit depends on it, but for what
-// other_sums() tells. Of schedules without a flush weight versions follow from the ranks of a pipeline and flush_every: to
-// them, from them and between them these stay. InvalidArgument names the first difference under model, data or train, or in
-// the kind of device, the folder of checkpoints or what such a schedule keeps, with its line in `after`. Values are compared
-// as they are written: 1e-3 is not 0.001. Both are texts that parse_job_spec reads.
-Status check_same_training(const std::string& before, const std::string& after);
+// other_sums() tells. Of schedules without a flush weight versions stay, and so the schedule, the ranks of a pipeline,
+// flush_every, the microbatches of a pipeline and, where stages differ in their versions, the split. InvalidArgument names
+// the first difference under model, data or train, in the kind of device or the folder of checkpoints, in what drops
+// tokens, or in what weight versions follow from, with its line in `after` where it is written there. Values of the
+// sections are compared as they are written: 1e-3 is not 0.001.
+Status check_same_training(const JobSpec& before, const JobSpec& after);
 
-// What of the file changes the order in which gradients and losses are summed, so that what follows is the same training
+// What of the file changes, or may change, the order in which gradients and losses are summed, so that what follows is the same training
 // with other last digits: "parallel.expert 2 in place of 1, two_batch_overlap"; "" for nothing.
 std::string other_sums(const JobSpec& before, const JobSpec& after);
 

@@ -258,23 +258,54 @@ TEST(Wire, a_field_out_of_range_is_refused_by_name) {
               HasSubstr("StepReport.stages.stage: expected 0 to 1048575, found 7000000"));
 }
 
+TEST(Wire, memory_whose_sum_would_overflow_is_refused) {
+  const auto with_peak = [](int64_t bytes) {
+    return from_proto(changed<v1::StepReport>(
+        step_report(), [bytes](auto& m) { m.mutable_memory(0)->set_bytes_peak(bytes); }));
+  };
+  EXPECT_TRUE(with_peak(int64_t{1} << 56).ok());
+  EXPECT_EQ(refusal(with_peak((int64_t{1} << 56) + 1)),
+            "StepReport.memory.bytes_peak: expected 0 to 72057594037927936, found 72057594037927937");
+}
+
 TEST(Wire, payload_slots_that_cannot_be_are_refused) {
   using Change = std::function<void(v1::PayloadSlots&)>;
   const auto refused = [](const Change& change) {
-    return refusal(from_proto(
-        changed<v1::StepReport>(step_report(), [&](auto& m) { change(*m.mutable_payloads(0)); })));
+    return refusal(
+        from_proto(changed<v1::StepReport>(step_report(), [&](auto& m) { change(*m.mutable_payloads(0)); })));
   };
   // The kind becomes a label of nothing, but bounds what a report may name.
   EXPECT_EQ(refused([](auto& p) { p.set_kind("anything"); }),
             "StepReport.payloads.kind: expected inputs or output_gradients, found \"anything\"");
   EXPECT_EQ(refused([](auto& p) { p.set_held(5); }), "StepReport.payloads.held: expected 0 to 4, found 5");
-  EXPECT_EQ(refused([](auto& p) { p.set_held_peak(5); }), "StepReport.payloads.held_peak: expected 1 to 4, found 5");
-  EXPECT_EQ(refused([](auto& p) { p.set_held_peak(0); }), "StepReport.payloads.held_peak: expected 1 to 4, found 0");
-  EXPECT_EQ(refused([](auto& p) { p.set_slots(-1); }), "StepReport.payloads.slots: expected 0 to 16777216, found -1");
-  EXPECT_EQ(refused([](auto& p) { p.set_layer(4096); }), "StepReport.payloads.layer: expected 0 to 4095, found 4096");
-  EXPECT_THAT(refused([](auto& p) { p.set_oldest_lease_seconds(-1); }), HasSubstr("oldest_lease_seconds: expected finite"));
-  EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(
-                  step_report(), [](auto& m) { while (m.payloads_size() <= 8192) m.add_payloads(); }))),
+  EXPECT_EQ(refused([](auto& p) { p.set_held_peak(5); }),
+            "StepReport.payloads.held_peak: expected 1 to 4, found 5");
+  EXPECT_EQ(refused([](auto& p) { p.set_held_peak(0); }),
+            "StepReport.payloads.held_peak: expected 1 to 4, found 0");
+  EXPECT_EQ(refused([](auto& p) { p.set_slots(-1); }),
+            "StepReport.payloads.slots: expected 0 to 16777216, found -1");
+  EXPECT_EQ(refused([](auto& p) { p.set_layer(4096); }),
+            "StepReport.payloads.layer: expected 0 to 4095, found 4096");
+  EXPECT_THAT(refused([](auto& p) { p.set_oldest_lease_seconds(-1); }),
+              HasSubstr("oldest_lease_seconds: expected finite"));
+  const auto report_refused = [](const auto& change) {
+    return refusal(from_proto(changed<v1::StepReport>(step_report(), change)));
+  };
+  EXPECT_EQ(
+      report_refused([](auto& m) { *m.add_payloads() = m.payloads(0); }),
+      "StepReport.payloads: expected each stage, layer and kind once, found stage 1 layer 9 output_gradients twice");
+  EXPECT_EQ(report_refused([](auto& m) {
+              for (int layer = 10; layer < 10 + 128; ++layer) {
+                auto& added = *m.add_payloads() = m.payloads(0);
+                added.set_layer(layer);
+                added.set_slots(1 << 24);
+              }
+            }),
+            "StepReport.payloads.slots of all together: expected 0 to 2147483647, found 2147483652");
+  EXPECT_THAT(refusal(from_proto(changed<v1::StepReport>(step_report(),
+                                                         [](auto& m) {
+                                                           while (m.payloads_size() <= 8192) m.add_payloads();
+                                                         }))),
               HasSubstr("StepReport.payloads: expected at most 8192 entries, found 8193"));
 }
 

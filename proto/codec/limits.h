@@ -23,6 +23,7 @@ constexpr size_t kLongestLogLine = 4096;
 constexpr size_t kMostLogLines = 1024;  // in one batch
 constexpr size_t kMostDevices = 256;    // of one worker
 constexpr size_t kMostMemoryKinds = 32;
+constexpr int64_t kMostMemoryBytes = int64_t{1} << 56;  // of a kind; those of all kinds add up to an int64
 constexpr int32_t kMostLayers = static_cast<int32_t>(plan::kMostBlocks);
 constexpr size_t kMostPayloads =
     2 * plan::kMostBlocks;                // of a rank: two kinds for each of its blocks with experts

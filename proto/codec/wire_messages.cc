@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string_view>
+#include <tuple>
 
 #include "base/utf8.h"
 #include "proto/codec/internal/checks.h"
@@ -325,6 +328,20 @@ PayloadSlots decode_payload(const v1::PayloadSlots& message, Checks& checks) {
   return payload;
 }
 
+// Each (stage, layer, kind) once, so that sums over a rank's slots fit what holds them.
+void check_payloads(const std::vector<PayloadSlots>& payloads, Checks& checks) {
+  std::set<std::tuple<StageIndex, LayerIndex, std::string_view>> seen;
+  int64_t slots = 0;
+  for (const PayloadSlots& payload : payloads) {
+    slots += payload.slots;
+    if (seen.insert({payload.stage, payload.layer, payload.kind}).second) continue;
+    checks.require(
+        false, "payloads", "each stage, layer and kind once",
+        fmt::format("stage {} layer {} {} twice", payload.stage.value, payload.layer.value, payload.kind));
+  }
+  checks.range("payloads.slots of all together", slots, 0, std::numeric_limits<int32_t>::max());
+}
+
 StatusOr<StepReport> from_proto(const v1::StepReport& message) {
   Checks checks("StepReport");
   StepReport report;
@@ -346,13 +363,14 @@ StatusOr<StepReport> from_proto(const v1::StepReport& message) {
   for (int i = 0; checks.ok() && i < message.memory_size(); ++i) {
     const v1::MemoryKind& memory = message.memory(i);
     checks.name("memory.kind", memory.kind());
-    checks.range("memory.bytes_peak", memory.bytes_peak(), 0, kAny);
+    checks.range("memory.bytes_peak", memory.bytes_peak(), 0, kMostMemoryBytes);
     report.memory.push_back(MemoryKind{memory.kind(), memory.bytes_peak()});
   }
   checks.count("payloads", static_cast<size_t>(message.payloads_size()), kMostPayloads);
   for (int i = 0; checks.ok() && i < message.payloads_size(); ++i) {
     report.payloads.push_back(decode_payload(message.payloads(i), checks));
   }
+  check_payloads(report.payloads, checks);
   if (!checks.ok()) return checks.status();
   return report;
 }

@@ -222,19 +222,21 @@ void measure_stage(StageView& view, const StepReport& report) {
   }
 }
 
-// True when a peak has grown.
-bool measure_memory(RankMemoryView& rank, const StepReport& report) {
+// Keeps the kinds that the rank has told of, the first of them, and leaves others out of the report too, in which each
+// would be a series of the metrics. True when a peak has grown.
+bool measure_memory(RankMemoryView& rank, StepReport& report) {
   bool has_grown = false;
-  for (const MemoryKind& kind : report.memory) {
+  std::erase_if(report.memory, [&](const MemoryKind& kind) {
     auto found = std::find_if(rank.begin(), rank.end(),
                               [&](const MemoryUseView& each) { return each.kind == kind.kind; });
     if (found == rank.end()) {
-      if (rank.size() >= codec::kMostMemoryKinds) continue;
+      if (rank.size() >= codec::kMostMemoryKinds) return true;
       found = rank.insert(rank.end(), {.kind = kind.kind});
     }
     has_grown |= found->peak_bytes != kind.bytes_peak;
     found->peak_bytes = kind.bytes_peak;
-  }
+    return false;
+  });
   return has_grown;
 }
 
@@ -344,6 +346,18 @@ void fail_of_disk(Turn& turn, Job& job, const Status& status, const std::string&
   fail_job(turn, job, reason);
 }
 
+// The attempt goes on from before the file whose sums have another order than those on record: it is done with these anew.
+void report_anew(Turn& turn, Job& job) {
+  const int64_t first = job.attempt->first_step, beyond = std::exchange(job.definition.sums_since, first);
+  note(turn, job,
+       fmt::format("steps from {} on are reported anew: up to {} they were summed in another order", first,
+                   beyond));
+  std::vector<Write> writes = without_steps_beyond_checkpoint(job);
+  writes.push_back(PutDefinition{job.definition});
+  writes.push_back(PutStatus{job.name(), job.status});
+  turn.save(std::move(writes));
+}
+
 }  // namespace
 
 void succeed_when_finished(Turn& turn, Job& job) {
@@ -415,6 +429,7 @@ void on_planned(Turn& turn, AttemptPlanned event) {
     note(turn, *job, fmt::format("a checkpoint is not used: {}", one_line(refused)));
   if (attempt.first_step > 0)
     note(turn, *job, fmt::format("goes on from the checkpoint of step {}", attempt.first_step));
+  if (attempt.first_step < job->definition.sums_since) report_anew(turn, *job);
   assign_when_ready(turn, *job);
 }
 

@@ -47,20 +47,7 @@ Status can_resume(const Job& job, const Resume& event) {
                        counted(job.executors_left, "rank"));
   }
   if (!event.spec) return ok_status();
-  return with_context(plan::check_same_training(job.spec->yaml, event.spec->yaml), "resume");
-}
-
-// What another cut does again, it reports anew: a schedule whose sums have another order does not repeat it to the bit.
-std::vector<Write> without_steps_beyond_checkpoint(Job& job) {
-  JobStatus& status = job.status;
-  status.step = std::min(status.step, status.durable_step);
-  if (static_cast<int64_t>(job.losses.size()) > status.step)
-    job.losses.resize(static_cast<size_t>(status.step));
-  status.loss = job.losses.empty() ? std::nullopt : std::optional(job.losses.back());
-  job.steps_saved = std::min(job.steps_saved, static_cast<int64_t>(job.losses.size()));
-  std::erase_if(job.validation, [&](const ValidationView& each) { return each.step > status.step; });
-  job.validation_saved = std::min(job.validation_saved, status.step);
-  return {AddLosses{job.name(), job.steps_saved, {}}, DropValidation{job.name(), status.step}};
+  return with_context(plan::check_same_training(*job.spec, *event.spec), "resume");
 }
 
 // They would be shown against the new file, whose ranks are others.
@@ -85,6 +72,18 @@ Write redefined(Job& job, const std::shared_ptr<const plan::JobSpec>& spec) {
 }
 
 }  // namespace
+
+std::vector<Write> without_steps_beyond_checkpoint(Job& job) {
+  JobStatus& status = job.status;
+  status.step = std::min(status.step, status.durable_step);
+  if (static_cast<int64_t>(job.losses.size()) > status.step)
+    job.losses.resize(static_cast<size_t>(status.step));
+  status.loss = job.losses.empty() ? std::nullopt : std::optional(job.losses.back());
+  job.steps_saved = std::min(job.steps_saved, static_cast<int64_t>(job.losses.size()));
+  std::erase_if(job.validation, [&](const ValidationView& each) { return each.step > status.step; });
+  job.validation_saved = std::min(job.validation_saved, status.step);
+  return {AddLosses{job.name(), job.steps_saved, {}}, DropValidation{job.name(), status.step}};
+}
 
 Ticket become_paused(Turn& turn, Job& job, const std::string& reason, const std::string& by) {
   std::erase(turn.state.queue, job.name());
@@ -114,11 +113,13 @@ void on_resume(Turn& turn, const Resume& event) {
   std::vector<Write> writes;
   if (event.spec) {
     // An event of its own, since that of waiting is replaced by what it waits for.
-    if (const std::string sums = plan::other_sums(*job->spec, *event.spec); !sums.empty())
+    const std::string sums = plan::other_sums(*job->spec, *event.spec);
+    if (!sums.empty())
       note(turn, *job,
            fmt::format("goes on with {}: sums in another order, and so other last digits than before", sums));
-    writes.push_back(redefined(*job, event.spec));
     append(writes, without_steps_beyond_checkpoint(*job));
+    if (!sums.empty()) job->definition.sums_since = job->status.step;
+    writes.push_back(redefined(*job, event.spec));
     append(writes, without_traces(*job));
   }
   job->status.restarts = 0;  // somebody has looked at it

@@ -121,7 +121,8 @@ struct Said {
   void operator()(StepReport& report) {
     Job* job = fenced(report.attempt, report.rank);
     if (!job) return stop_stray(report.attempt, report.rank);
-    if (!is_well_formed(*job, report.rank, report.step)) return turn.refuse(Refusal::Malformed);
+    if (!is_well_formed(*job, report.rank, report.step) || !names_stages_of(*job, report))
+      return turn.refuse(Refusal::Malformed);
     const RankIndex rank = report.rank;
     const int64_t step = report.step;
     const bool loses_loss = holds_loss(*job, rank) && !report.loss && !job->spec->device.emulated();
@@ -177,6 +178,13 @@ struct Said {
   static bool is_well_formed(Job& job, RankIndex index, int64_t step) {
     const RankState& rank = rank_of(job, index);
     return rank.ready && !rank.finished && step >= 0 && step < job.definition.steps;
+  }
+
+  // Each is a series of the metrics.
+  static bool names_stages_of(const Job& job, const StepReport& report) {
+    const auto is_known = [&](const auto& each) { return each.stage.value < job.definition.stages; };
+    return std::all_of(report.stages.begin(), report.stages.end(), is_known) &&
+           std::all_of(report.payloads.begin(), report.payloads.end(), is_known);
   }
 
   void operator()(RankFinished& report) {

@@ -101,6 +101,8 @@ void executor_gone(Turn& turn, const AttemptKey& attempt);
 // pausing.cc
 void on_pause(Turn& turn, const Pause& event);
 void on_resume(Turn& turn, const Resume& event);
+// What is done again is reported anew, where it need not come out the same to the bit.
+std::vector<Write> without_steps_beyond_checkpoint(Job& job);
 // Ends the attempt of a job that waits for a person then. The ticket of what is written.
 Ticket become_paused(Turn& turn, Job& job, const std::string& reason, const std::string& by);
 

@@ -447,6 +447,41 @@ TEST(Traces, are_shown_when_all_ranks_are_in_and_outlive_the_coordinator) {
   EXPECT_EQ(*kept->ranks[1], *newest->ranks[1]);
 }
 
+TEST(Reports, stage_that_the_job_has_not_is_refused) {
+  World world;
+  const std::string name = world.run();
+  const auto said = [&](const StepReport& report) { world.say(world.place_of(name, 0).worker, report); };
+  StepReport timed = world.step_report(name, 0, 0);
+  timed.stages[0].stage = StageIndex(2);
+  said(timed);
+  StepReport leased = world.step_report(name, 0, 0);
+  leased.payloads = {{StageIndex(2), LayerIndex(0), "inputs", 1, 0, 0, 0}};
+  said(leased);
+  EXPECT_EQ(world.state.refused[static_cast<size_t>(Refusal::Malformed)], 2);
+  world.all_report(name, 0);
+  EXPECT_EQ(world.job(name).status.step, 1);
+}
+
+TEST(Reports, kinds_of_memory_that_change_with_every_report_are_bounded) {
+  World world;
+  const std::string name = world.run({.steps = 5});
+  for (int64_t step = 0; step < 5; ++step) {
+    StepReport report = world.step_report(name, 0, step);
+    for (int k = 0; k < 30; ++k) report.memory.push_back({fmt::format("kind_{}_{}", step, k), 8});
+    world.say(world.place_of(name, 0).worker, report);
+    world.report(name, 1, step);
+  }
+  EXPECT_EQ(world.job(name).status.step, 5);
+  std::set<std::string> observed;
+  for (const Observed& seen : of<Observed>(world.sent)) {
+    const auto* committed = std::get_if<StepCommitted>(&seen.observation);
+    if (committed == nullptr) continue;
+    for (const MemoryKind& kind : committed->reports[0].memory) observed.insert(kind.kind);
+  }
+  EXPECT_LE(observed.size(), codec::kMostMemoryKinds);
+  EXPECT_TRUE(observed.contains("parameters"));
+}
+
 TEST(Traces, of_another_attempt_or_twice_or_of_no_step_are_refused_and_counted) {
   World world;
   const std::string name = world.run({.steps = 100});

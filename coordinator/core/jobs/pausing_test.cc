@@ -1,6 +1,8 @@
 // Jobs that a person pauses and resumes, cut as they were or otherwise.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "coordinator/core/testing/world.h"
 
 namespace penstock::coordinator {
@@ -159,6 +161,67 @@ TEST(Pausing, nothing_of_the_steps_that_another_cut_does_again_stays) {
   EXPECT_EQ(world.job(name).status.step, 0);
   EXPECT_EQ(world.archive.jobs()[0].status.loss, std::nullopt);
   EXPECT_TRUE(world.archive.jobs()[0].validation.empty());
+}
+
+// A job whose steps up to 4 were done with one pipeline, that goes on with two of them.
+std::string job_with_other_sums(World& world, const JobShape& shape) {
+  const std::string name = paused_job(world);
+  for (const char* worker : {"worker-2", "worker-3"}) world.open(registration(worker));
+  EXPECT_EQ(*resume(world, name, job_spec(shape)), Queued);
+  EXPECT_EQ(world.archive.jobs()[0].definition.sums_since, 4);
+  return name;
+}
+
+// The step, with a loss that differs in its last digits from the one that was told.
+void report_other_digits(World& world, const std::string& name, int64_t step) {
+  for (int rank = 0; rank < world.job(name).definition.ranks; ++rank) {
+    StepReport report = world.step_report(name, rank, step);
+    if (report.loss) report.loss = std::nextafter(*report.loss, 9.0);
+    world.say(world.place_of(name, rank).worker, report);
+  }
+}
+
+TEST(Pausing, damaged_checkpoint_at_which_other_sums_took_over_lets_the_steps_before_it_be_reported_anew) {
+  JobShape wide = kKept;
+  wide.data = 2;
+  World world;
+  const std::string name = job_with_other_sums(world, wide);
+  world.newest_checkpoint = 2;  // that of step 4 is damaged
+  world.tick();
+  ASSERT_EQ(world.state_of(name), Preparing);
+  EXPECT_EQ(world.job(name).status.step, 2);
+  EXPECT_EQ(world.job(name).losses.size(), 2u);
+  EXPECT_EQ(world.archive.jobs()[0].losses.size(), 2u);
+  EXPECT_EQ(world.archive.jobs()[0].status.step, 2);
+  EXPECT_EQ(world.archive.jobs()[0].definition.sums_since, 2);
+  EXPECT_THAT(world.archive.jobs()[0].events.back().reason,
+              HasSubstr("steps from 2 on are reported anew: up to 4 they were summed in another order"));
+  world.all_ready(name);
+  for (int64_t step = 2; step < 4; ++step) {
+    report_other_digits(world, name, step);
+    ASSERT_EQ(world.state_of(name), Running) << world.reason_of(name);
+  }
+  EXPECT_EQ(world.job(name).losses.size(), 4u);
+}
+
+TEST(Pausing, steps_since_other_sums_took_over_are_held_against_what_was_reported) {
+  JobShape wide = kKept;
+  wide.data = 2;
+  World world;
+  const std::string name = job_with_other_sums(world, wide);
+  world.tick();
+  world.all_ready(name);
+  run_steps(world, name, 4, 5);
+  world.say(world.place_of(name, 1).worker, RankFailed{world.key(name, 1), RankIndex(1), 5, "ended", -1, 9});
+  for (int rank = 0; rank < 4; ++rank) world.stopped(name, rank);
+  world.tick();
+  world.tick();
+  ASSERT_EQ(world.state_of(name), Preparing);
+  EXPECT_EQ(world.job(name).losses.size(), 5u);
+  world.all_ready(name);
+  report_other_digits(world, name, 4);
+  EXPECT_EQ(world.state_of(name), Failed);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("must give the same loss"));
 }
 
 TEST(Pausing, file_of_another_training_is_refused_with_the_difference) {

@@ -18,7 +18,7 @@ CREATE TABLE jobs(
   attempt INTEGER NOT NULL, started_unix_ms INTEGER NOT NULL, step INTEGER NOT NULL, has_loss INTEGER NOT NULL,
   loss REAL, tokens_per_second REAL, step_seconds REAL, weights_digest TEXT NOT NULL, exit_code INTEGER NOT NULL,
   durable_step INTEGER NOT NULL, restarts INTEGER NOT NULL, barren_attempts INTEGER NOT NULL,
-  checkpoints TEXT NOT NULL);
+  checkpoints TEXT NOT NULL, sums_since INTEGER NOT NULL);
 CREATE TABLE events(
   job TEXT NOT NULL, sequence INTEGER NOT NULL, unix_ms INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
   by TEXT NOT NULL, PRIMARY KEY(job, sequence)) WITHOUT ROWID;
@@ -136,8 +136,8 @@ struct Writer {
         "INSERT INTO jobs(name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, "
         "steps, tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
-        "durable_step, restarts, barren_attempts, checkpoints) "
-        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        "durable_step, restarts, barren_attempts, checkpoints, sums_since) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     statement.bind(job.name)
         .bind(job.request_id)
         .bind(job.principal)
@@ -151,20 +151,22 @@ struct Writer {
         .bind(int64_t{job.stages})
         .bind(job.microbatches);
     bind_status(statement, write.status);
-    return statement.bind(job.checkpoints).run();
+    return statement.bind(job.checkpoints).bind(job.sums_since).run();
   }
 
   // What a person may change of it; the rest is as it was.
   Status operator()(const PutDefinition& write) {
     const JobDefinition& job = write.definition;
     Statement statement = database.prepare(
-        "UPDATE jobs SET spec_yaml=?, schedule=?, ranks=?, stages=?, microbatches=?, checkpoints=? WHERE name=?");
+        "UPDATE jobs SET spec_yaml=?, schedule=?, ranks=?, stages=?, microbatches=?, checkpoints=?, "
+        "sums_since=? WHERE name=?");
     return statement.bind(job.spec_yaml)
         .bind(job.schedule)
         .bind(int64_t{job.ranks})
         .bind(int64_t{job.stages})
         .bind(job.microbatches)
         .bind(job.checkpoints)
+        .bind(job.sums_since)
         .bind(job.name)
         .run();
   }
@@ -349,6 +351,7 @@ StatusOr<StoredJob> read_job(Statement& row) {
   status.restarts = row.integer();
   status.barren_attempts = row.integer();
   job.checkpoints = row.text();
+  job.sums_since = row.integer();
   return stored;
 }
 
@@ -510,7 +513,7 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
         "SELECT name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, steps, "
         "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
-        "durable_step, restarts, barren_attempts, checkpoints FROM jobs ORDER BY sequence");
+        "durable_step, restarts, barren_attempts, checkpoints, sums_since FROM jobs ORDER BY sequence");
     while (true) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
       if (!more) break;

@@ -127,16 +127,20 @@ void check(const JobSpec& spec, const Drains& drains, Problems& problems) {
       fmt::format("a divisor of {}, where the pipeline must be drained, as {}", drains.text, nearest), found);
 }
 
+WeightVersionRule version_rule(const std::string& schedule) {
+  const StatusOr<ComputeProgram> smallest = generate({.name = schedule, .ranks = 1, .microbatches = 1});
+  return smallest.ok() ? smallest->version_rule : WeightVersionRule::Synchronous;
+}
+
 }  // namespace
 
-bool runs_without_flush(const std::string& schedule) {
-  const StatusOr<ComputeProgram> smallest = generate({.name = schedule, .ranks = 1, .microbatches = 1});
-  return smallest.ok() && smallest->version_rule != WeightVersionRule::Synchronous;
+bool versions_differ_by_stage(const std::string& schedule) {
+  return version_rule(schedule) == WeightVersionRule::Stashed;
 }
 
 void settle_flushes(JobSpec& spec, Problems& problems) {
   const bool is_said = spec.lines.contains(kField);
-  if (!runs_without_flush(spec.parallel.schedule)) {
+  if (version_rule(spec.parallel.schedule) == WeightVersionRule::Synchronous) {
     if (!is_said) return;
     return problems.expected(
         line_of(spec, kField), kField,

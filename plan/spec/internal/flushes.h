@@ -7,10 +7,10 @@
 
 namespace penstock::plan {
 
-// Settles parallel.flush_every. To be called last: it reads what the sections hold and where they stand.
-// Whether the schedule of this name does not drain the pipeline between updates.
-bool runs_without_flush(const std::string& schedule);
+// Whether the stages of a schedule without a flush lag behind one another: earlier ones compute with older weights.
+bool versions_differ_by_stage(const std::string& schedule);
 
+// Settles parallel.flush_every. To be called last: it reads what the sections hold and where they stand.
 void settle_flushes(JobSpec& spec, Problems& problems);
 
 }  // namespace penstock::plan
