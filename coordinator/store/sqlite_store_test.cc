@@ -268,6 +268,21 @@ TEST_F(SqliteStoreTest, reopened_store_answers_what_the_archive_answers) {
   }
 }
 
+TEST_F(SqliteStoreTest, file_that_a_job_goes_on_with_takes_the_place_of_the_first) {
+  JobDefinition other = definition("a", 1);
+  other.spec_yaml = "name: other\n";
+  other.schedule = "gpipe";
+  other.ranks = 2;
+  other.stages = 2;
+  other.microbatches = 32;
+  other.checkpoints = "/elsewhere";
+  other.sums_since = 40;
+  const auto jobs = written_and_read(
+      {CreateJob{definition("a", 1), {}}, CreateJob{definition("b", 2), {}}, PutDefinition{other}});
+  EXPECT_EQ(jobs[0].definition, other);
+  EXPECT_EQ(jobs[1].definition, definition("b", 2));
+}
+
 TEST_F(SqliteStoreTest, losses_keep_their_bits_and_no_number_is_not_zero) {
   const double inexact = 0.1 + 0.2;
   JobStatus status;
