@@ -7,6 +7,7 @@
 
 #include "worker/model/blocks/experts.h"
 #include "worker/model/testing/expert_group.h"
+#include "worker/model/testing/same_values.h"
 
 namespace penstock::worker {
 namespace {
@@ -16,14 +17,17 @@ bool is_of_experts(const std::string& name) {
 }
 
 // Tokens of every rank have the bits of one rank that has all experts, microbatch by microbatch.
-void expect_same_tokens(const std::vector<std::unique_ptr<BlockRank>>& ranks, const BlockRank& one) {
+void expect_same_tokens(const std::vector<std::unique_ptr<BlockRank>>& ranks, const BlockRank& one,
+                        const std::string& dtype) {
   size_t microbatches = 0;
   for (const auto& rank : ranks) {
     for (const auto& [number, bytes] : rank->outputs()) {
-      EXPECT_EQ(bytes, one.outputs().at(number)) << "outputs of microbatch " << number;
+      expect_same_values(bytes, one.outputs().at(number), dtype,
+                         fmt::format("outputs of microbatch {}", number));
     }
     for (const auto& [number, bytes] : rank->input_gradients()) {
-      EXPECT_EQ(bytes, one.input_gradients().at(number)) << "input gradients of microbatch " << number;
+      expect_same_values(bytes, one.input_gradients().at(number), dtype,
+                         fmt::format("input gradients of microbatch {}", number));
     }
     microbatches += rank->input_gradients().size();
   }
@@ -41,7 +45,7 @@ TEST_P(ExpertParallel, tokens_have_the_bits_of_one_rank_with_all_experts) {
       alone(on_one_rank(job_, kSequences), [&](BlockRank& block) { return in_order(block, all_); });
   for (const Work& work : {Work(all_in_order), Work(with_split_backwards)}) {
     const auto ranks = on_ranks(job_, work);
-    expect_same_tokens(ranks, *one);
+    expect_same_tokens(ranks, *one, GetParam().dtype);
     for (const auto& rank : ranks) {
       for (const auto& pool : rank->payloads().pools()) EXPECT_EQ(pool->held(), 0) << name_of(pool->kind());
     }
@@ -62,7 +66,7 @@ TEST_P(ExpertParallel, dense_gradients_are_those_of_the_rank_s_own_microbatches)
     const auto expected = one->gradients();
     for (const auto& [name, gradient] : ranks[r]->gradients()) {
       if (is_of_experts(name)) continue;
-      EXPECT_EQ(gradient, expected.at(name)) << "rank " << r << " " << name;
+      expect_same_values(gradient, expected.at(name), GetParam().dtype, fmt::format("rank {} {}", r, name));
     }
   }
 }
@@ -107,7 +111,7 @@ TEST_P(ExpertParallel, ranks_whose_experts_get_no_row_or_every_row_have_the_bits
   const auto one = alone(
       on_one_rank(job_, kSequences), [&](BlockRank& block) { return in_order(block, all_); }, zeros);
   const auto ranks = on_ranks(job_, all_in_order, zeros);
-  expect_same_tokens(ranks, *one);
+  expect_same_tokens(ranks, *one, GetParam().dtype);
   for (const auto& [name, gradient] : ranks.back()->gradients()) {
     if (!is_of_experts(name)) continue;
     EXPECT_THAT(gradient, ::testing::Each(0.0f)) << name;
