@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "base/text.h"
@@ -19,7 +20,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr size_t kLongestPath = 4000;  // of a folder in which others are made
+constexpr size_t kLongestPath = 4000;                            // of a folder in which others are made
+constexpr int64_t kMostSamples = 10'000'000 * int64_t{1 << 20};  // of the largest batch in the most steps
 constexpr int64_t kMostTokensPerMicrobatch = 1 << 20;
 constexpr double kMostParameters = 4398046511104.0;             // 2^42
 constexpr double kMostActivationBytes = 1152921504606846976.0;  // 2^60
@@ -45,6 +47,7 @@ class JobReader {
     read_memory_budget(file);
     read_checkpoint(file.section("checkpoint"));
     read_restart(file.section("restart"));
+    check_restart_from(root);
     read_validation(file.section("validation"), spec_, spec_.validation, problems_);
     read_trace(file.section("trace"));
     leave_out_validation();
@@ -242,7 +245,73 @@ class JobReader {
     if (spec_.checkpoint.every > 0) spec_.restart.max = kRestartsWithCheckpoints;
     section.integer("max", spec_.restart.max, {0, 1'000'000});
     section.integer("no_progress_limit", spec_.restart.no_progress_limit, {1, 1'000'000});
+    read_restart_from(section);
     section.finish();
+  }
+
+  // As restart_source.h puts it into the text.
+  void read_restart_from(Section& section) {
+    StartSpec& from = spec_.restart.from;
+    const YamlNode::Entry* entry = section.entry("from");
+    if (entry == nullptr) return;
+    if (!entry->value.is(YamlNode::Kind::Map)) {
+      return problems_.expected(
+          entry->line, "restart.from",
+          "{path: FOLDER, step: N, samples: M}, which `penstock submit` makes of a checkpoint's "
+          "folder and of a job's name",
+          entry->value.shown());
+    }
+    Section start = section.section("from");
+    bool whole = start.text("path", from.path, Need::Required);
+    whole &= start.integer("step", from.step, {0, 10'000'000}, Need::Required);
+    whole &= start.integer("samples", from.samples, {0, kMostSamples}, Need::Required);
+    start.finish();
+    if (!whole) {
+      from = {};
+    } else if (from.path.empty() || from.path.size() > kLongestPath) {
+      problems_.expected(entry->line, "restart.from.path", fmt::format("1 to {} bytes", kLongestPath),
+                         fmt::format("{}", from.path.size()));
+    }
+  }
+
+  // What a job that goes on with another one's checkpoint cannot be.
+  void check_restart_from(const YamlNode& root) {
+    const StartSpec& from = spec_.restart.from;
+    const TrainSpec& train = spec_.train;
+    if (from.path.empty()) return;
+    const std::string steps = fmt::format("{} steps", from.step);
+    if (!spec_.model.from.empty()) {
+      problems_.expected(
+          line_in(root, "model", "from"), "model.from",
+          "no such key beside restart.from, whose checkpoint brings the weights: give the model's keys "
+          "(`penstock checkpoint import` prints them), or leave out restart.from to begin at step 0 "
+          "with the weights alone",
+          spec_.model.from);
+    }
+    if (train.steps > 0 && train.steps <= from.step) {
+      problems_.expected(line_in(root, "train", "steps"), "train.steps",
+                         fmt::format("more than the {} of the checkpoint that restart.from names", steps),
+                         fmt::format("{}", train.steps));
+    }
+    if (train.global_batch_size > 0 && from.step > 0 && from.samples != from.step * train.global_batch_size) {
+      problems_.expected(
+          line_in(root, "train", "global_batch_size"), "train.global_batch_size",
+          fmt::format("{:g}, since the checkpoint that restart.from names has consumed {} sequences in "
+                      "{} (model.from begins at step 0 with its weights alone, and any batch)",
+                      static_cast<double>(from.samples) / static_cast<double>(from.step), from.samples,
+                      steps),
+          fmt::format("{}", train.global_batch_size));
+    }
+    if (spec_.device.emulated()) {
+      problems_.expected(line_in(root, "restart", "from"), "restart.from",
+                         "no such key with emulated devices, which hold no weights", from.path);
+    }
+    const auto normal = [](const std::filesystem::path& path) { return (path / "").lexically_normal(); };
+    const std::string& directory = spec_.checkpoint.directory;
+    if (!directory.empty() && normal(directory) == normal(from.path).parent_path().parent_path() / "") {
+      problems_.expected(line_in(root, "checkpoint", "directory"), "checkpoint.directory",
+                         "a folder of the job's own: that of restart.from is only read", directory);
+    }
   }
 
   JobSpec& spec_;

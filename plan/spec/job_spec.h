@@ -200,10 +200,18 @@ struct CheckpointSpec {
   int64_t keep = 3;         // the newest ones, of this job
 };
 
+// Another job's checkpoint, whose training the job goes on with: weights, moments, step, data position, random streams.
+struct StartSpec {
+  std::string path{};   // its folder, which is only read; "": the job begins at step 0
+  int64_t step = 0;     // steps that it holds
+  int64_t samples = 0;  // sequences that they have consumed
+};
+
 // Of attempts that a lost worker, a dead executor or a rank's error has ended.
 struct RestartSpec {
   int64_t max = 0;                // in all; default: 5 with checkpoints, else none
   int64_t no_progress_limit = 3;  // behind one another without a new checkpoint
+  StartSpec from{};
 };
 
 struct JobSpec {
@@ -271,9 +279,8 @@ StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
 // line.
 std::string place_of(const JobSpec& spec, const std::string& field);
 
-// The same text, line for line, with every relative path under data.source, validation.source, model.from and
-// checkpoint.directory
-// put below `directory` (absolute), which is what a person means by it: the job file's own directory.
+// The same text, line for line, with every relative path under data.source, validation.source, model.from,
+// restart.from and checkpoint.directory put below `directory` (absolute), which is what a person means by it: the job file's own directory.
 // InvalidArgument when the text is no YAML that parse_job_spec reads, or a path does not stand on one
 // line.
 StatusOr<std::string> with_absolute_sources(const std::string& yaml, const std::string& directory);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -9,46 +10,53 @@
 #include "plan/schedule/families.h"
 #include "plan/spec/internal/flushes.h"
 #include "plan/spec/internal/yaml_tree.h"
+#include "plan/spec/model_source.h"
 
 namespace penstock::plan {
 namespace {
 
 constexpr const char* kSections[] = {"model", "data", "train"};
 
-Status differs(int line, const std::string& field, const std::string& expected, const std::string& found) {
-  return invalid_argument("line {}: {}: expected {}, as the job has it, found {}", line, field, expected,
-                          found);
+struct Difference {
+  int line = 0;
+  std::string field;
+  std::string before;
+  std::string after;
+};
+
+Status differs(const Difference& found) {
+  return invalid_argument("line {}: {}: expected {}, as the job has it, found {}", found.line, found.field,
+                          found.before, found.after);
 }
 
-Status compare(const YamlNode& before, const YamlNode& after, const std::string& field);
+void compare(const YamlNode& before, const YamlNode& after, const std::string& field,
+             std::vector<Difference>& found);
 
-Status compare_maps(const YamlNode& before, const YamlNode& after, const std::string& field) {
+void compare_maps(const YamlNode& before, const YamlNode& after, const std::string& field,
+                  std::vector<Difference>& found) {
   for (const YamlNode::Entry& entry : before.entries) {
     const std::string name = field + "." + entry.key;
-    const YamlNode::Entry* found = after.find(entry.key);
-    if (found == nullptr) return differs(after.line, name, entry.value.shown(), "no such key");
-    PENSTOCK_RETURN_IF_ERROR(compare(entry.value, found->value, name));
+    if (const YamlNode::Entry* same = after.find(entry.key)) {
+      compare(entry.value, same->value, name, found);
+    } else {
+      found.push_back({after.line, name, entry.value.shown(), "no such key"});
+    }
   }
   for (const YamlNode::Entry& entry : after.entries) {
     if (before.find(entry.key) == nullptr)
-      return differs(entry.line, field + "." + entry.key, "no such key", entry.value.shown());
+      found.push_back({entry.line, field + "." + entry.key, "no such key", entry.value.shown()});
   }
-  return ok_status();
 }
 
-Status compare_lists(const YamlNode& before, const YamlNode& after, const std::string& field) {
-  if (before.items.size() != after.items.size())
-    return differs(after.line, field, before.shown(), after.shown());
+void compare(const YamlNode& before, const YamlNode& after, const std::string& field,
+             std::vector<Difference>& found) {
+  if (before.kind != after.kind || before.text != after.text || before.items.size() != after.items.size()) {
+    found.push_back({after.line, field, before.shown(), after.shown()});
+    return;
+  }
+  compare_maps(before, after, field, found);
   for (size_t i = 0; i < before.items.size(); ++i)
-    PENSTOCK_RETURN_IF_ERROR(compare(before.items[i], after.items[i], fmt::format("{}[{}]", field, i)));
-  return ok_status();
-}
-
-Status compare(const YamlNode& before, const YamlNode& after, const std::string& field) {
-  if (before.kind != after.kind || before.text != after.text)
-    return differs(after.line, field, before.shown(), after.shown());
-  PENSTOCK_RETURN_IF_ERROR(compare_maps(before, after, field));
-  return compare_lists(before, after, field);
+    compare(before.items[i], after.items[i], fmt::format("{}[{}]", field, i), found);
 }
 
 // The value as it is written, or what stands for one that is not.
@@ -76,9 +84,18 @@ Status compare_keys(const YamlNode& before, const YamlNode& after, std::span<con
   for (const auto& [section, key, usual] : keys) {
     const std::string had = value_of(before, section, key, usual), has = value_of(after, section, key, usual);
     if (had != has)
-      return differs(line_of(after, section, key), fmt::format("{}.{}", section, key), had, has);
+      return differs({line_of(after, section, key), fmt::format("{}.{}", section, key), had, has});
   }
   return ok_status();
+}
+
+// "/state/step-000000050", or "no such key".
+std::string start_of(const YamlNode& root) {
+  const YamlNode::Entry* restart = root.find("restart");
+  const YamlNode::Entry* from = restart == nullptr ? nullptr : restart->value.find("from");
+  if (from == nullptr) return "no such key";
+  const YamlNode::Entry* path = from->value.find("path");
+  return path == nullptr ? from->value.shown() : path->value.text;
 }
 
 Status compare_texts(const std::string& before, const std::string& after) {
@@ -86,12 +103,18 @@ Status compare_texts(const std::string& before, const std::string& after) {
   const YamlNode old_root = parse_yaml(before, problems);
   const YamlNode new_root = parse_yaml(after, problems);
   PENSTOCK_RETURN_IF_ERROR(problems.status());
+  std::vector<Difference> found;
   for (const char* section : kSections) {
     const YamlNode::Entry* had = old_root.find(section);
     const YamlNode::Entry* has = new_root.find(section);
     if (had == nullptr || has == nullptr)
-      return differs(new_root.line, section, "a section in both files", "none in one of them");
-    PENSTOCK_RETURN_IF_ERROR(compare(had->value, has->value, section));
+      return differs({new_root.line, section, "a section in both files", "none in one of them"});
+    compare(had->value, has->value, section, found);
+  }
+  if (!found.empty()) return differs(found.front());
+  if (start_of(old_root) != start_of(new_root)) {
+    return differs(
+        {line_of(new_root, "restart", "from"), "restart.from", start_of(old_root), start_of(new_root)});
   }
   return compare_keys(old_root, new_root, kKept);
 }
@@ -169,6 +192,38 @@ std::string other_sums(const JobSpec& before, const JobSpec& after) {
             : fmt::format("parallel.schedule {} in place of {}", new_cut.schedule, old_cut.schedule));
   }
   return join(changes);
+}
+
+std::vector<std::string> training_differences(const JobSpec& before, const JobSpec& after) {
+  std::vector<std::string> texts;
+  // A model may be written by its keys or by a folder.
+  const auto keys_of = [](const ModelSpec& model) {
+    std::vector<std::string> keys = model_keys(model);
+    keys.push_back(fmt::format("hidden_dropout: {}", model.hidden_dropout));
+    return keys;
+  };
+  const std::vector<std::string> had = keys_of(before.model), has = keys_of(after.model);
+  for (const std::string& key : has) {
+    if (std::find(had.begin(), had.end(), key) == had.end())
+      texts.push_back("model." + key + " here, not there");
+  }
+  Problems problems;
+  const YamlNode old_root = parse_yaml(before.yaml, problems), new_root = parse_yaml(after.yaml, problems);
+  std::vector<Difference> found;
+  for (const char* section : {"data", "train"}) {
+    const YamlNode::Entry* old_section = old_root.find(section);
+    const YamlNode::Entry* new_section = new_root.find(section);
+    if (old_section != nullptr && new_section != nullptr)
+      compare(old_section->value, new_section->value, section, found);
+  }
+  for (const Difference& one : found)
+    texts.push_back(fmt::format("{}: {} there, {} here", one.field, one.before, one.after));
+  if (const std::string sums = other_sums(before, after); !sums.empty())
+    texts.push_back("sums in another order: " + sums);
+  for (const Status& same : {compare_capacity(before, after), compare_weight_versions(before, after)}) {
+    if (!same.ok()) texts.push_back(message(same));
+  }
+  return texts;
 }
 
 }  // namespace penstock::plan

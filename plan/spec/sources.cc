@@ -23,8 +23,11 @@ struct Field {
   const char* section;
   const char* key;
 };
-constexpr Field kFields[] = {
-    {"data", "source"}, {"validation", "source"}, {"model", "from"}, {"checkpoint", "directory"}};
+constexpr Field kFields[] = {{"data", "source"},
+                             {"validation", "source"},
+                             {"model", "from"},
+                             {"restart", "from"},
+                             {"checkpoint", "directory"}};
 
 Status collect(const std::string& yaml, const YamlNode& path, const std::string& field,
                const std::string& directory, std::vector<Replacement>& replacements) {

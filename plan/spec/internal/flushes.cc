@@ -67,6 +67,7 @@ Drains drains_of(const JobSpec& spec) {
   };
   add("validation.every", spec.validation.every);
   add("checkpoint.every", spec.checkpoint.every);
+  add("restart.from.step", spec.restart.from.step);
   return drains;
 }
 
