@@ -58,15 +58,17 @@ StatusOr<JobView> with_losses(JobView view, StatusOr<std::vector<double>> losses
 Status prepare_folders(const PlanAttempt& command, AttemptPlanned& planned) {
   if (!command.weights.directory.empty()) PENSTOCK_RETURN_IF_ERROR(prepare_weights_folder(command.weights));
   const CheckpointsOfAttempt& checkpoints = command.checkpoints;
-  if (checkpoints.place.directory.empty()) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(StartingCheckpoint start,
                             prepare_checkpoints({.place = checkpoints.place,
                                                  .job = command.job,
                                                  .is_own = checkpoints.is_own,
-                                                 .latest_step = checkpoints.latest_step},
+                                                 .latest_step = checkpoints.latest_step,
+                                                 .from = command.spec->restart.from},
                                                 command.spec->model));
   planned.load_from = std::move(start.path);
   planned.first_step = start.step;
+  planned.other_job = std::move(start.other_job);
+  planned.fingerprint = std::move(start.fingerprint);
   planned.refused = std::move(start.refused);
   return ok_status();
 }
@@ -140,6 +142,8 @@ class Implementation final : public CoreController {
   void carry_out(DiscardWeights& command);
   void carry_out(CommitCheckpoint& command);
   void carry_out(DiscardCheckpoint& command);
+  void carry_out(RemoveDrafts& command);
+  void carry_out(LookForCheckpoint& command);
   void carry_out(Save& command) { store_->save(std::move(command)); }
   void carry_out(CallAgain&) {
     inbox_.post_always([this] { tell(AssignMore{}); });
@@ -315,6 +319,25 @@ void Implementation::carry_out(PlanAttempt& command) {
       }
       inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
     });
+  });
+}
+
+void Implementation::carry_out(RemoveDrafts& command) {
+  post_folder_work([command = std::move(command)] {
+    const Status removed = remove_unfinished(command.place, command.job);
+    if (!removed.ok()) log::warning("{}", message(removed));
+  });
+}
+
+void Implementation::carry_out(LookForCheckpoint& command) {
+  post_folder_work([this, command = std::move(command)] {
+    if (stopping_) return;
+    const StatusOr<FoundCheckpoint> found =
+        find_checkpoint(command.directory, command.job, command.latest_step);
+    if (!found.ok()) log::warning("{}", message(found.status()));
+    CheckpointFound event{.job = command.job};
+    if (found.ok()) event = {command.job, found->step, found->weights_digest};
+    inbox_.post_always([this, event = std::move(event)] { tell(event); });
   });
 }
 

@@ -43,9 +43,10 @@ struct CloseSession {
 };
 // Where an attempt's checkpoints go, and what it may start from.
 struct CheckpointsOfAttempt {
-  WeightsPlace place{};
-  bool is_own = true;       // below the coordinator's state, and nobody else's
-  int64_t latest_step = 0;  // steps on record; 0: it starts from nothing
+  WeightsPlace place{};  // no directory: none are written
+  bool is_own = true;    // below the coordinator's state, and nobody else's
+  int64_t latest_step =
+      0;  // steps on record; without any of its own it starts from nothing, or from spec->restart.from
 };
 // Wants an AttemptPlanned of plan_attempt(*spec), once weights and checkpoints have their folders and the newest whole
 // checkpoint is found; a folder that cannot be made is a plan that fails.
@@ -71,6 +72,17 @@ struct DiscardCheckpoint {
   int64_t attempt = 0;
   int64_t step = 0;
   WeightsPlace place{};
+};
+// Of an attempt whose executors are gone: what it has not finished comes to nothing.
+struct RemoveDrafts {
+  std::string job{};
+  WeightsPlace place{};
+};
+// What a coordinator that died may have committed and not recorded. Wants a CheckpointFound.
+struct LookForCheckpoint {
+  std::string job{};
+  std::string directory{};
+  int64_t latest_step = 0;  // steps on record: none of more is meant
 };
 // Every rank has written its weights. Wants a WeightsCommitted once they are whole.
 struct CommitWeights {
@@ -106,8 +118,9 @@ struct Say {
   std::string line{};
 };
 
-using Command = std::variant<AnswerSubmit, AnswerControl, AnswerPublish, AnswerLookUp, SendToWorker,
-                             CloseSession, PlanAttempt, CommitWeights, DiscardWeights, CommitCheckpoint,
-                             DiscardCheckpoint, Save, JobChanged, LogGrew, Observed, CallAgain, Say>;
+using Command =
+    std::variant<AnswerSubmit, AnswerControl, AnswerPublish, AnswerLookUp, SendToWorker, CloseSession,
+                 PlanAttempt, CommitWeights, DiscardWeights, CommitCheckpoint, DiscardCheckpoint,
+                 RemoveDrafts, LookForCheckpoint, Save, JobChanged, LogGrew, Observed, CallAgain, Say>;
 
 }  // namespace penstock::coordinator

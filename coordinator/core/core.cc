@@ -38,6 +38,7 @@ struct Dispatch {
   void operator()(AttemptPlanned& event) { on_planned(turn, std::move(event)); }
   void operator()(WeightsCommitted& event) { on_weights_committed(turn, event); }
   void operator()(CheckpointCommitted& event) { on_checkpoint_committed(turn, event); }
+  void operator()(CheckpointFound& event) { on_checkpoint_found(turn, event); }
   void operator()(StoreDurable& event) {
     for (Continuation& what : turn.state.store.durable(event.ticket)) std::visit(GoOn{turn}, what);
     answer_durable(turn);

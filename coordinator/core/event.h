@@ -81,6 +81,8 @@ struct AttemptPlanned {
   std::shared_ptr<const AttemptPlan> plan{};
   std::string load_from{};             // checkpoint that the attempt starts from; "": none
   int64_t first_step = 0;              // steps that it holds
+  std::string other_job{};             // whose it is, where it is not the job's own; "": its own
+  std::string fingerprint{};           // of the arithmetic that made it; "": not known
   std::vector<std::string> refused{};  // newer checkpoints, and why they are not used
 };
 // The answer to CommitWeights.
@@ -98,6 +100,12 @@ struct CheckpointCommitted {
   Status status;
   std::string weights_digest{};
 };
+// The answer to LookForCheckpoint.
+struct CheckpointFound {
+  std::string job{};
+  int64_t step = 0;  // 0: none
+  std::string weights_digest{};
+};
 // All saves up to `ticket` are durable.
 struct StoreDurable {
   Ticket ticket = 0;
@@ -113,7 +121,7 @@ struct Tick {};
 
 using Event = std::variant<Restore, Submit, Cancel, Pause, Resume, SessionOpened, SessionSaid, SessionClosed,
                            Publish, LookUp, LookUpAbandoned, AttemptPlanned, WeightsCommitted,
-                           CheckpointCommitted, StoreDurable, StoreHealth, AssignMore, Tick>;
+                           CheckpointCommitted, CheckpointFound, StoreDurable, StoreHealth, AssignMore, Tick>;
 
 struct Now {
   TimePoint time{};     // for decisions

@@ -30,6 +30,8 @@ struct JobDefinition {
   std::string checkpoints{};  // their directory; below Options::weights_root where it is relative; "": none
   // Losses of the steps before it were summed in another order (plan::other_sums): done again, they come out otherwise.
   int64_t sums_since = 0;
+  std::string started_from{};  // another job's checkpoint, with which it began; "": none
+  int64_t first_step = 0;      // steps that it holds; the job's own losses begin there
   bool operator==(const JobDefinition&) const = default;
 };
 
@@ -83,7 +85,7 @@ struct AddEvent {
 };
 struct AddLosses {
   std::string job{};
-  int64_t first_step = 0;
+  int64_t first_step = 0;  // counted from the job's own first one
   std::vector<double> losses{};
 };
 // In order of steps. The newest kValidationsKept are kept.
@@ -138,7 +140,7 @@ struct StoredJob {
   JobStatus status{};
   std::vector<JobEventView> events{};  // oldest first
   int64_t next_event = 0;              // sequence of the next one
-  std::vector<double> losses{};        // of a job that has not ended
+  std::vector<double> losses{};        // of a job that has not ended, from its first step on
   size_t losses_in_store = 0;          // of one that has
   std::vector<ValidationView> validation{};
   std::vector<StageView> stages{};

@@ -42,6 +42,8 @@ JobView summary_of(const State& state, const Job& job, int64_t unix_ms) {
           .weights_directory = weights_directory(state.options, job),
           .checkpoints_directory = checkpoints_directory(state.options, job),
           .durable_step = status.durable_step,
+          .started_from = job.definition.started_from,
+          .first_step = job.definition.first_step,
           .restarts = status.restarts,
           .seconds = seconds_of(status, unix_ms),
           .submitted_unix_ms = job.definition.submitted_unix_ms,

@@ -102,11 +102,13 @@ struct JobView {
   std::string weights_directory{};           // of a job that has succeeded; "": none is kept
   std::string checkpoints_directory{};       // "": none are written
   int64_t durable_step = 0;                  // steps that the newest checkpoint holds; 0: there is none
+  std::string started_from{};                // another job's checkpoint, with which it began; "": none
+  int64_t first_step = 0;                    // steps that it holds
   int64_t restarts = 0;                      // attempts that followed a failed one
   std::vector<StageView> stages{};           // by stage and rank
   std::vector<RankMemoryView> memory{};      // [rank]; empty before the first attempt
   size_t losses_in_store = 0;                // when asked for: so many, which the store alone has
-  std::vector<double> losses{};              // one a committed step; filled when asked for
+  std::vector<double> losses{};              // one a committed step from first_step on; filled when asked for
   std::vector<ValidationView> validation{};  // oldest first, at most kValidationsKept
   double seconds = 0;                        // from the first attempt's start to the end or now
   int64_t submitted_unix_ms = 0;

@@ -126,6 +126,8 @@ v1::Job to_proto(const JobView& view) {
   job.set_weights_digest(view.weights_digest);
   job.set_weights_directory(view.weights_directory);
   job.set_durable_step(view.durable_step);
+  job.set_started_from(view.started_from);
+  job.set_first_step(view.first_step);
   job.set_checkpoints_directory(view.checkpoints_directory);
   job.set_restarts(view.restarts);
   for (const StageView& stage : view.stages) *job.add_stages() = to_proto(stage);

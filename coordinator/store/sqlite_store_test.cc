@@ -92,7 +92,9 @@ JobDefinition definition(const std::string& name, int64_t sequence) {
           .stages = 8,
           .microbatches = 16,
           .checkpoints = name + "/checkpoints",
-          .sums_since = 30 + sequence};
+          .sums_since = 30 + sequence,
+          .started_from = "/other/step-000000007",
+          .first_step = 7};
 }
 
 using TracesByStep = std::map<int64_t, std::vector<TraceBytes>>;
@@ -508,7 +510,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 7 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 8 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

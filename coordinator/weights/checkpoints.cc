@@ -1,5 +1,6 @@
 #include "coordinator/weights/checkpoints.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -109,26 +110,97 @@ Status make_room(const CheckpointsWanted& wanted) {
       wanted.place.directory, checkpoint_name(found.front().step));
 }
 
+// Moving a folder of one's own aside, and thinning it out, must not reach what the job begins with.
+Status check_apart(const CheckpointsWanted& wanted) {
+  std::error_code ignored;
+  const fs::path own = fs::weakly_canonical(wanted.place.directory, ignored);
+  const fs::path other = fs::weakly_canonical(wanted.from.path, ignored);
+  const auto [end, in_other] = std::mismatch(own.begin(), own.end(), other.begin(), other.end());
+  if (wanted.from.path.empty() || end != own.end()) return ok_status();
+  return failed_precondition(
+      "restart.from: {} is in the folder of this job's own checkpoints, {}, and would be moved or removed: give the job "
+      "another name, or a checkpoint.directory",
+      wanted.from.path, wanted.place.directory);
+}
+
+Status prepare_directory(const CheckpointsWanted& wanted) {
+  if (wanted.place.directory.front() != '/')
+    return invalid_argument("checkpoint.directory: expected an absolute path, found {}",
+                            wanted.place.directory);
+  PENSTOCK_RETURN_IF_ERROR(check_apart(wanted));
+  if (wanted.latest_step == wanted.from.step) PENSTOCK_RETURN_IF_ERROR(make_room(wanted));
+  PENSTOCK_RETURN_IF_ERROR(make_marked_folder(wanted.place));
+  return remove_drafts(wanted.place.directory, draft_prefix(wanted.job));
+}
+
+StatusOr<Checkpoint> open_other(const plan::StartSpec& from, std::span<const ExpectedTensor> expected) {
+  StatusOr<Checkpoint> opened = Checkpoint::open(from.path);
+  if (absl::IsNotFound(opened.status())) {
+    return not_found(
+        "restart.from: {}: its job may have removed it since (checkpoint.keep); submit the job again to "
+        "begin with the newest one",
+        message(opened.status()));
+  }
+  const auto check = [&]() -> Status {
+    PENSTOCK_RETURN_IF_ERROR(opened.status());
+    const CheckpointManifest& manifest = opened->manifest();
+    if (manifest.step != from.step || manifest.samples != from.samples) {
+      return invalid_argument(
+          "{}: expected {} steps of {} sequences, found {} of {}: it has been replaced since the job "
+          "was submitted",
+          from.path, from.step, from.samples, manifest.step, manifest.samples);
+    }
+    PENSTOCK_RETURN_IF_ERROR(opened->check(expected));
+    return opened->verify();
+  };
+  if (const Status checked = check(); !checked.ok()) return with_context(checked, "restart.from");
+  return opened;
+}
+
+StartingCheckpoint started_from(const Checkpoint& checkpoint, StartingCheckpoint start) {
+  start.path = checkpoint.path();
+  start.step = checkpoint.manifest().step;
+  start.fingerprint = checkpoint.manifest().fingerprint;
+  return start;
+}
+
 }  // namespace
 
 StatusOr<StartingCheckpoint> prepare_checkpoints(const CheckpointsWanted& wanted,
                                                  const plan::ModelSpec& model) {
-  if (wanted.place.directory.front() != '/')
-    return invalid_argument("checkpoint.directory: expected an absolute path, found {}",
-                            wanted.place.directory);
-  if (wanted.latest_step == 0) PENSTOCK_RETURN_IF_ERROR(make_room(wanted));
-  PENSTOCK_RETURN_IF_ERROR(make_marked_folder(wanted.place));
-  PENSTOCK_RETURN_IF_ERROR(remove_drafts(wanted.place.directory, draft_prefix(wanted.job)));
+  const std::vector<ExpectedTensor> expected = checkpoint_tensors(weights_of(model));
   StartingCheckpoint start;
-  if (wanted.latest_step == 0) return start;
-  PENSTOCK_ASSIGN_OR_RETURN(NewestCheckpoint newest,
-                            newest_checkpoint(wanted.place.directory, wanted.job, wanted.latest_step,
-                                              checkpoint_tensors(weights_of(model))));
-  start.refused = std::move(newest.refused);
-  if (!newest.checkpoint) return start;
-  start.path = newest.checkpoint->path();
-  start.step = newest.checkpoint->manifest().step;
-  return start;
+  if (!wanted.place.directory.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(prepare_directory(wanted));
+    if (wanted.latest_step > wanted.from.step) {
+      PENSTOCK_ASSIGN_OR_RETURN(NewestCheckpoint newest, newest_checkpoint(wanted.place.directory, wanted.job,
+                                                                           wanted.latest_step, expected));
+      start.refused = std::move(newest.refused);
+      if (newest.checkpoint) return started_from(*newest.checkpoint, std::move(start));
+    }
+  }
+  if (wanted.from.path.empty()) return start;
+  PENSTOCK_ASSIGN_OR_RETURN(const Checkpoint other, open_other(wanted.from, expected));
+  start.other_job = other.manifest().job;
+  return started_from(other, std::move(start));
+}
+
+StatusOr<FoundCheckpoint> find_checkpoint(const std::string& directory, const std::string& job,
+                                          int64_t latest_step) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed, list_checkpoints(directory));
+  for (const ListedCheckpoint& one : listed) {
+    if (one.step > latest_step) continue;
+    const StatusOr<Checkpoint> opened = Checkpoint::open(one.path);
+    if (opened.ok() && opened->manifest().job == job)
+      return FoundCheckpoint{one.step, opened->manifest().weights_digest};
+  }
+  return FoundCheckpoint{};
+}
+
+Status remove_unfinished(const WeightsPlace& place, const std::string& job) {
+  std::error_code ignored;
+  if (!fs::exists(place.directory + "/" + place.marker, ignored)) return ok_status();
+  return remove_drafts(place.directory, draft_prefix(job));
 }
 
 StatusOr<std::string> commit_checkpoint(const CheckpointDraft& draft, const plan::JobSpec& spec, int ranks) {

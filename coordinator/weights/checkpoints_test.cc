@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <map>
+#include <utility>
+
 #include "base/checkpoint/directory.h"
 #include "base/checkpoint/shard.h"
 #include "base/safetensors/testing/written.h"
@@ -88,7 +92,7 @@ class Checkpoints : public ::testing::Test {
 
   plan::JobSpec spec_;
   TemporaryFolder state_{"penstock_checkpoints"};
-  const WeightsPlace place_{state_.path("jobs/tiny/checkpoints"), ".attempt-1"};
+  WeightsPlace place_{state_.path("jobs/tiny/checkpoints"), ".attempt-1"};
 };
 
 TEST_F(Checkpoints, parts_of_all_ranks_become_one_that_anybody_can_load) {
@@ -268,6 +272,100 @@ TEST_F(Checkpoints, place_that_is_relative_is_refused) {
   relative.place.directory = "run";
   EXPECT_THAT(message(prepare_checkpoints(relative, spec_.model).status()),
               HasSubstr("expected an absolute path"));
+}
+
+// What another job has written, at step 10; `from` names it.
+class FromAnother : public Checkpoints {
+ protected:
+  FromAnother() {
+    EXPECT_TRUE(written(10).ok());
+    from_ = {.path = place_.directory + "/step-000000010", .step = 10, .samples = 40};
+  }
+  CheckpointsWanted begins(int64_t latest_step) const {
+    return {{own_.path() + "/checkpoints", ".attempt-9"}, "next", /*is_own=*/true, latest_step, from_};
+  }
+  // Names and bytes of every file of the other job.
+  std::map<std::string, std::string> all_of_it() const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(place_.directory)) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream file(entry.path(), std::ios::binary);
+      files[entry.path()].assign(std::istreambuf_iterator<char>(file), {});
+    }
+    return files;
+  }
+
+  TemporaryFolder own_{"penstock_checkpoints_of_next"};
+  plan::StartSpec from_;
+};
+
+TEST_F(FromAnother, job_begins_with_its_checkpoint_and_leaves_it_as_it_is) {
+  const auto before = all_of_it();
+  for (const CheckpointsWanted& wanted :
+       {begins(10), begins(14), CheckpointsWanted{{}, "next", true, 10, from_}}) {
+    const StatusOr<StartingCheckpoint> start = prepare_checkpoints(wanted, spec_.model);
+    ASSERT_TRUE(start.ok()) << start.status();
+    EXPECT_EQ(start->path, from_.path);
+    EXPECT_EQ(start->step, 10);
+    EXPECT_EQ(start->other_job, "tiny");
+    EXPECT_EQ(start->fingerprint, "test");
+  }
+  EXPECT_EQ(all_of_it(), before);
+}
+
+TEST_F(FromAnother, checkpoint_of_its_own_comes_first) {
+  ASSERT_TRUE(prepare_checkpoints(begins(10), spec_.model).ok());
+  const CheckpointDraft mine{begins(10).place, "next", 1, 20};
+  const WeightsPlace theirs = std::exchange(place_, mine.place);
+  for (int rank = 0; rank < 2; ++rank) write_part(rank, mine);
+  ASSERT_TRUE(commit_checkpoint(mine, spec_, 2).ok());
+  place_ = theirs;
+  const StatusOr<StartingCheckpoint> start = prepare_checkpoints(begins(25), spec_.model);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->step, 20);
+  EXPECT_EQ(start->other_job, "");
+  EXPECT_EQ(find_checkpoint(mine.place.directory, "next", 25)->step, 20);
+  EXPECT_EQ(find_checkpoint(mine.place.directory, "next", 19)->step, 0);
+  EXPECT_EQ(find_checkpoint(mine.place.directory, "tiny", 25)->step, 0);
+}
+
+TEST_F(FromAnother, damaged_removed_or_replaced_one_is_refused_with_what_to_do) {
+  const auto refusal = [&] { return message(prepare_checkpoints(begins(10), spec_.model).status()); };
+  from_.samples = 80;
+  EXPECT_THAT(refusal(),
+              HasSubstr("expected 10 steps of 80 sequences, found 10 of 40: it has been replaced"));
+  from_.samples = 40;
+  plan::ModelSpec wider = spec_.model;
+  wider.intermediate_size = 8;
+  EXPECT_THAT(message(prepare_checkpoints(begins(10), wider).status()),
+              HasSubstr("mlp.gate_proj.weight at offset"));
+  const std::string shard = from_.path + "/moments-00001-of-00002.safetensors";
+  std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
+  EXPECT_THAT(refusal(), HasSubstr("restart.from: " + shard + ": expected"));
+  std::filesystem::remove_all(from_.path);
+  EXPECT_THAT(refusal(), HasSubstr("its job may have removed it since (checkpoint.keep)"));
+}
+
+TEST_F(FromAnother, folder_of_its_own_that_holds_it_is_refused_before_anything_is_moved) {
+  CheckpointsWanted wanted = begins(10);
+  wanted.place = place_;
+  const auto before = all_of_it();
+  EXPECT_THAT(message(prepare_checkpoints(wanted, spec_.model).status()),
+              HasSubstr("is in the folder of this job's own checkpoints"));
+  EXPECT_EQ(all_of_it(), before);
+}
+
+TEST_F(Checkpoints, what_an_attempt_has_not_finished_is_removed_unless_somebody_else_has_the_directory) {
+  ASSERT_TRUE(prepare_checkpoints(wanted(0), spec_.model).ok());
+  write_part(0, draft(10));
+  std::filesystem::create_directories(place_.directory + "/" + draft_name("tiny-2", 1, 10));
+  WeightsPlace before = place_;
+  before.marker = ".attempt-of-another";
+  ASSERT_TRUE(remove_unfinished(before, "tiny").ok());
+  EXPECT_TRUE(std::filesystem::exists(place_.directory + "/" + draft_name("tiny", 1, 10)));
+  ASSERT_TRUE(remove_unfinished(place_, "tiny").ok());
+  EXPECT_FALSE(std::filesystem::exists(place_.directory + "/" + draft_name("tiny", 1, 10)));
+  EXPECT_TRUE(std::filesystem::exists(place_.directory + "/" + draft_name("tiny-2", 1, 10)));
 }
 
 }  // namespace

@@ -265,8 +265,8 @@ StatusOr<Assignment> from_proto(const v1::Assign& message) {
   decode_place("checkpoints", message.checkpoints_directory(), message.checkpoints_marker(), checks,
                assignment.checkpoints);
   decode_path("load_from", message.load_from(), checks, assignment.load_from);
-  checks.require(assignment.load_from.empty() == (assignment.first_step == 0), "load_from",
-                 "a checkpoint where first_step is not 0, and none where it is",
+  checks.require(!assignment.load_from.empty() || assignment.first_step == 0, "load_from",
+                 "a checkpoint where first_step is not 0",
                  fmt::format("first_step {}", assignment.first_step));
   if (!checks.ok()) return checks.status();
   return assignment;

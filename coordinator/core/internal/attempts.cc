@@ -53,6 +53,7 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   attempt.weights = weights_place(turn, job, attempt);
   attempt.checkpoints = checkpoints_place(turn, job, attempt.weights);
   attempt.durable_before = job.status.durable_step;
+  job.last_checkpoints = attempt.checkpoints;
   if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
   job.traces.forget_incomplete();
   job.placed.clear();
@@ -166,6 +167,20 @@ std::optional<std::string> different_arithmetic(const Attempt& attempt, RankInde
   return std::nullopt;
 }
 
+// Steps that are done again with another arithmetic need not repeat theirs: whoever looks into a difference must know.
+void say_other_arithmetic(Turn& turn, Job& job) {
+  const Attempt& attempt = *job.attempt;
+  const std::string& had = attempt.loaded_fingerprint;
+  const std::string& has = attempt.ranks.front().fingerprint;
+  if (had.empty() || had == has) return;
+  note(
+      turn, job,
+      fmt::format(
+          "the arithmetic has changed: the checkpoint of step {} was made with \"{}\", its ranks compute with "
+          "\"{}\"; losses may differ from those of the machines before in their last bits",
+          attempt.first_step, had, has));
+}
+
 // The sum of the ranks' parts, in their order; nothing where none told any.
 using Loss = std::optional<double> StepReport::*;
 std::optional<double> loss_of(const std::vector<RankIndex>& ranks, const std::vector<StepReport>& reports,
@@ -246,7 +261,7 @@ bool same_bits(double a, double b) {
 
 // A step that an earlier attempt has committed: it must come out the same. False: it did not, and the job has failed.
 bool is_replayed(Turn& turn, Job& job, std::optional<double> loss) {
-  const auto step = static_cast<size_t>(job.attempt->window.committed() - 1);
+  const auto step = static_cast<size_t>(job.attempt->window.committed() - 1 - job.definition.first_step);
   if (!loss || step >= job.losses.size() || same_bits(job.losses[step], *loss)) return true;
   const std::string start = job.attempt->first_step == 0
                                 ? "the start"
@@ -255,7 +270,8 @@ bool is_replayed(Turn& turn, Job& job, std::optional<double> loss) {
            fmt::format(
                "step {} was done again from {} and must give the same loss: expected {}, found {}; its ranks "
                "compute with {}: look whether the data or the machines have changed",
-               step, start, job.losses[step], *loss, job.attempt->ranks.front().fingerprint));
+               job.attempt->window.committed() - 1, start, job.losses[step], *loss,
+               job.attempt->ranks.front().fingerprint));
   return false;
 }
 
@@ -424,11 +440,17 @@ void on_planned(Turn& turn, AttemptPlanned event) {
   attempt.last_checkpoint = event.first_step;
   attempt.window = StepWindow(static_cast<int>(attempt.ranks.size()), event.first_step);
   attempt.durable_before = event.first_step;
-  job->status.durable_step = event.first_step;
+  attempt.loaded_fingerprint = one_line(utf8_cleaned(event.fingerprint, codec::kLongestName));
+  job->status.durable_step = event.other_job.empty() ? event.first_step : 0;
   for (const std::string& refused : event.refused)
     note(turn, *job, fmt::format("a checkpoint is not used: {}", one_line(refused)));
-  if (attempt.first_step > 0)
+  if (!event.other_job.empty()) {
+    note(turn, *job,
+         fmt::format("begins with the checkpoint of step {} of job {}: {}", attempt.first_step,
+                     one_line(event.other_job), one_line(attempt.load_from)));
+  } else if (attempt.first_step > 0) {
     note(turn, *job, fmt::format("goes on from the checkpoint of step {}", attempt.first_step));
+  }
   if (attempt.first_step < job->definition.sums_since) report_anew(turn, *job);
   assign_when_ready(turn, *job);
 }
@@ -474,6 +496,7 @@ void rank_ready(Turn& turn, Job& job, const RankReady& report) {
     return;
   }
   attempt.progressed = turn.now.time;
+  say_other_arithmetic(turn, job);
   turn.save(move_job(turn, job, JobState::Running,
                      ranks == 1 ? "its rank is ready" : fmt::format("all {} ranks are ready", ranks),
                      "coordinator"));

@@ -33,11 +33,11 @@ std::filesystem::path normal(const std::string& directory) {
   return (std::filesystem::path(directory) / "").lexically_normal();
 }
 
-void became_durable(Turn& turn, Job& job, const CheckpointCommitted& event) {
-  job.status.durable_step = event.step;
-  job.status.weights_digest = event.weights_digest;
+void became_durable(Turn& turn, Job& job, int64_t step, const std::string& weights_digest) {
+  job.status.durable_step = step;
+  job.status.weights_digest = weights_digest;
   turn.save({PutStatus{job.name(), job.status}});
-  turn.say("job {} attempt {}: checkpoint of step {}", job.name(), job.status.attempt, event.step);
+  turn.say("job {} attempt {}: checkpoint of step {}", job.name(), job.status.attempt, step);
   changed(turn, job);
 }
 
@@ -46,7 +46,7 @@ void committed_late(Turn& turn, const CheckpointCommitted& event) {
   Job* job = turn.state.find_job(event.job);
   if (!event.status.ok() || !job || !job->live() || job->attempt || job->last_order != event.order) return;
   if (event.step > job->status.durable_step && event.step <= job->status.step)
-    became_durable(turn, *job, event);
+    became_durable(turn, *job, event.step, event.weights_digest);
 }
 
 }  // namespace
@@ -68,6 +68,22 @@ Status is_free_for_checkpoints(const State& state, const std::string& directory,
         directory, name);
   }
   return ok_status();
+}
+
+// A checkpoint is committed by its name, and recorded after that: in between a coordinator may have died.
+void look_for_checkpoint(Turn& turn, Job& job) {
+  const std::string directory = checkpoints_directory(turn.state.options, job);
+  if (directory.empty() || job.status.step == job.definition.first_step) return;
+  job.looking_for_checkpoint = true;
+  turn.emit(LookForCheckpoint{job.name(), directory, job.status.step});
+}
+
+void on_checkpoint_found(Turn& turn, const CheckpointFound& event) {
+  Job* job = turn.state.find_job(event.job);
+  if (!job || !job->live() || !job->looking_for_checkpoint) return;
+  job->looking_for_checkpoint = false;
+  if (!job->attempt && event.step > job->status.durable_step && event.step <= job->status.step)
+    became_durable(turn, *job, event.step, event.weights_digest);
 }
 
 void checkpoint_written(Turn& turn, Job& job, const CheckpointWritten& report) {
@@ -116,7 +132,7 @@ void on_checkpoint_committed(Turn& turn, const CheckpointCommitted& event) {
   if (!job) return committed_late(turn, event);
   --job->attempt->committing;
   if (event.status.ok()) {
-    became_durable(turn, *job, event);
+    became_durable(turn, *job, event.step, event.weights_digest);
   } else {
     note(turn, *job,
          fmt::format("checkpoint of step {} was not kept: {}; {}", event.step, message(event.status),

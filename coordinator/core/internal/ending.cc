@@ -174,6 +174,7 @@ void executor_gone(Turn& turn, const AttemptKey& attempt) {
   if (!job || job->status.attempt != attempt.attempt || job->executors_left == 0) return;
   if (--job->executors_left > 0) return;
   turn.save({ForgetAttempt{job->name()}});
+  if (!job->last_checkpoints.directory.empty()) turn.emit(RemoveDrafts{job->name(), job->last_checkpoints});
   if (job->ended()) {
     turn.emit(LogGrew{job->name()});
     retire_jobs(turn);

@@ -53,12 +53,15 @@ Job new_job(Turn& turn, const Submit& event) {
                     .tokens_per_step = spec.tokens_per_step(),
                     .ranks = spec.ranks(),
                     .stages = spec.stages(),
-                    .microbatches = spec.microbatches()};
+                    .microbatches = spec.microbatches(),
+                    .started_from = spec.restart.from.path,
+                    .first_step = spec.restart.from.step};
   job.definition.checkpoints = checkpoints_of(spec, job.name());
   job.status = {.state = JobState::Queued,
                 .reason = "submitted",
                 .by = event.principal,
-                .since_unix_ms = turn.now.unix_ms};
+                .since_unix_ms = turn.now.unix_ms,
+                .step = job.definition.first_step};
   job.events.push_back(event_of(job.status));
   job.next_event = 1;
   return job;
@@ -96,6 +99,7 @@ void resume(Turn& turn, Job& job) {
     return;
   }
   job.spec = std::make_shared<const plan::JobSpec>(*std::move(spec));
+  look_for_checkpoint(turn, job);
   if (state == JobState::Paused || state == JobState::Recovering) return;
   if (state == JobState::Placing)
     turn.save(move_job(turn, job, JobState::Queued, "the coordinator was restarted", "coordinator"));
@@ -125,7 +129,8 @@ Job job_from(const StoredJob& stored) {
   job.losses_in_store = stored.losses_in_store;
   job.steps_saved = static_cast<int64_t>(job.losses.size());
   // A save may hold a later status than its losses: what is not on record is done again.
-  if (!job.ended() && !job.losses.empty()) job.status.step = std::min(job.status.step, job.steps_saved);
+  if (!job.ended() && !job.losses.empty())
+    job.status.step = std::min(job.status.step, job.definition.first_step + job.steps_saved);
   job.validation.assign(stored.validation.begin(), stored.validation.end());
   if (!job.validation.empty()) job.validation_saved = job.validation.back().step;
   job.stages = stored.stages;

@@ -47,6 +47,9 @@ Status can_resume(const Job& job, const Resume& event) {
                        counted(job.executors_left, "rank"));
   }
   if (!event.spec) return ok_status();
+  if (job.looking_for_checkpoint) {
+    return unavailable("resume: job {}: its newest checkpoint is being looked for; try again", job.name());
+  }
   return with_context(plan::check_same_training(*job.spec, *event.spec), "resume");
 }
 
@@ -75,9 +78,10 @@ Write redefined(Job& job, const std::shared_ptr<const plan::JobSpec>& spec) {
 
 std::vector<Write> without_steps_beyond_checkpoint(Job& job) {
   JobStatus& status = job.status;
-  status.step = std::min(status.step, status.durable_step);
-  if (static_cast<int64_t>(job.losses.size()) > status.step)
-    job.losses.resize(static_cast<size_t>(status.step));
+  const int64_t first = job.definition.first_step;
+  status.step = std::min(status.step, std::max(status.durable_step, first));
+  if (static_cast<int64_t>(job.losses.size()) > status.step - first)
+    job.losses.resize(static_cast<size_t>(status.step - first));
   status.loss = job.losses.empty() ? std::nullopt : std::optional(job.losses.back());
   job.steps_saved = std::min(job.steps_saved, static_cast<int64_t>(job.losses.size()));
   std::erase_if(job.validation, [&](const ValidationView& each) { return each.step > status.step; });

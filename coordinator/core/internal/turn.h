@@ -121,6 +121,9 @@ std::string checkpoints_directory(const Options& options, const Job& job);  // "
 // AlreadyExists, with the other job's name: a live job other than `job` keeps its checkpoints there. `directory` is as
 // JobDefinition::checkpoints has it.
 Status is_free_for_checkpoints(const State& state, const std::string& directory, const std::string& job);
+// Of a job that a coordinator before may have left with a newer one than it recorded.
+void look_for_checkpoint(Turn& turn, Job& job);
+void on_checkpoint_found(Turn& turn, const CheckpointFound& event);
 void checkpoint_written(Turn& turn, Job& job, const CheckpointWritten& report);
 // Of those that all ranks have told of.
 void commit_checkpoints(Turn& turn, Job& job);

@@ -59,6 +59,7 @@ struct Attempt {
   WeightsPlace checkpoints{};
   int64_t first_step = 0;  // what was done before it
   std::string load_from{};
+  std::string loaded_fingerprint{};  // of the arithmetic that made it; "": not known
   std::map<int64_t, PendingCheckpoint> pending_checkpoints{};  // by step
   int64_t last_checkpoint = 0;                                 // all ranks have told of it, or of its failure
   int committing = 0;                                          // checkpoints on their way to the disk
@@ -89,7 +90,7 @@ struct Job {
   std::deque<JobEventView> events{};
   int64_t next_event = 0;
   int notes = 0;  // events since the last transition
-  std::vector<double> losses{};
+  std::vector<double> losses{};             // from definition.first_step on
   size_t losses_in_store = 0;               // of an ended job, and not above: how many there are
   std::deque<ValidationView> validation{};  // at most kValidationsKept
   std::vector<StageView> stages{};
@@ -103,6 +104,8 @@ struct Job {
   std::optional<Attempt> attempt{};  // while its ranks may run
   std::optional<Ending> ending{};
   int64_t last_order = 0;               // of the last attempt; stays when it has ended
+  WeightsPlace last_checkpoints{};      // of the last attempt; stays when it has ended
+  bool looking_for_checkpoint = false;  // a LookForCheckpoint is not answered yet
   std::vector<RankPlacement> placed{};  // of the last attempt, by rank; stays when it has ended
   int executors_left = 0;               // ranks of the last attempt whose executor may be alive
 

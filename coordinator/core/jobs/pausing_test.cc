@@ -326,5 +326,53 @@ TEST(Pausing, job_that_comes_to_its_end_while_it_drains_has_succeeded) {
   EXPECT_EQ(world.state_of(name), Succeeded);
 }
 
+TEST(Pausing, checkpoint_that_a_dead_coordinator_did_not_record_is_what_another_cut_goes_on_from) {
+  World world;
+  const std::string name = paused_job(world);
+  World next;
+  next.archive = world.archive;
+  std::vector<StoredJob> stored = world.archive.jobs();
+  stored[0].status.durable_step = 2;  // it died between the name of the folder and the record of step 4
+  const auto looked = of<LookForCheckpoint>(next.tell(Restore{stored}));
+  ASSERT_EQ(looked.size(), 1u);
+  EXPECT_EQ(looked[0].directory, "/kept");
+  EXPECT_EQ(looked[0].latest_step, 5);
+  JobShape alone = kKept;
+  alone.pipeline = 1;
+  alone.schedule = "gpipe";
+  EXPECT_EQ(resume(next, name, job_spec(alone)).status().code(), StatusCode::kUnavailable);  // not yet
+  next.tell(CheckpointFound{name, 6, std::string(32, 'e')});  // of steps that are not on record: not its
+  EXPECT_EQ(next.job(name).status.durable_step, 2);
+  World again;
+  again.archive = world.archive;
+  again.tell(Restore{stored});
+  again.tell(CheckpointFound{name, 4, std::string(32, 'e')});
+  EXPECT_EQ(again.archive.jobs()[0].status.durable_step, 4);
+  EXPECT_EQ(again.archive.jobs()[0].status.weights_digest, std::string(32, 'e'));
+  EXPECT_EQ(*resume(again, name, job_spec(alone)), Queued);
+  EXPECT_EQ(again.job(name).status.step, 4);
+}
+
+TEST(Pausing, paused_job_that_began_with_another_ones_checkpoint_goes_back_there_and_no_further) {
+  World world;
+  JobShape shape = kKept;
+  shape.extra += "restart: {from: {path: /other/step-000000004, step: 4, samples: 16}}\n";
+  const std::string name = world.run(shape);
+  run_steps(world, name, 4, 5);
+  ASSERT_EQ(*pause(world, name), Draining);
+  world.say(world.place_of(name, 1).worker, RankFailed{world.key(name, 1), RankIndex(1), 5, "ended", -1, 9});
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  ASSERT_EQ(world.state_of(name), Paused);
+  JobShape alone = shape;
+  alone.pipeline = 1;
+  alone.schedule = "gpipe";
+  world.sent.clear();
+  EXPECT_EQ(*resume(world, name, job_spec(alone)), Queued);
+  EXPECT_EQ(world.job(name).status.step, 4);
+  EXPECT_TRUE(world.job(name).losses.empty());
+  world.tick();
+  EXPECT_EQ(messages<Assignment>(world, world.sent).at(0).first_step, 4);
+}
+
 }  // namespace
 }  // namespace penstock::coordinator

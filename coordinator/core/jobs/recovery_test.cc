@@ -333,5 +333,136 @@ TEST(Recovery, checkpoint_that_is_refused_is_said_with_the_reason) {
   EXPECT_TRUE(said("goes on from the checkpoint of step 2"));
 }
 
+bool has_event(World& world, const std::string& name, const std::string& words) {
+  const auto& events = world.job(name).events;
+  return std::any_of(events.begin(), events.end(), [&](const JobEventView& event) {
+    return event.reason.find(words) != std::string::npos;
+  });
+}
+
+TEST(Recovery, arithmetic_that_changed_since_the_checkpoint_is_said_and_the_same_is_not) {
+  World world(with_state());
+  world.checkpoint_fingerprint = "test";  // as the ranks say
+  const std::string name = world.run(kKept);
+  run_steps(world, name, 0, 2);
+  keep(world, name, 2);
+  for (const char* made_with : {"test", "another CPU"}) {
+    world.checkpoint_fingerprint = made_with;
+    lose_attempt(world, name);
+    world.tick(40s);
+    world.tick();
+    ASSERT_EQ(world.state_of(name), Preparing);
+    world.all_ready(name);
+    ASSERT_EQ(world.state_of(name), Running);
+    EXPECT_EQ(
+        has_event(
+            world, name,
+            "the arithmetic has changed: the checkpoint of step 2 was made with \"another CPU\", its ranks "
+            "compute with \"test\""),
+        world.checkpoint_fingerprint != "test");
+  }
+}
+
+TEST(Recovery, what_an_attempt_has_not_finished_is_removed_when_its_last_executor_is_gone) {
+  // A rank that still lives would write on.
+  World world(with_state());
+  const std::string name = world.run(kKept);
+  const WeightsPlace place = world.job(name).attempt->checkpoints;
+  world.tell(Cancel{1, name, "bob"});
+  EXPECT_TRUE(of<RemoveDrafts>(world.stopped(name, 0)).empty());
+  const auto removed = of<RemoveDrafts>(world.stopped(name, 1));
+  ASSERT_EQ(removed.size(), 1u);
+  EXPECT_EQ(removed[0].job, name);
+  EXPECT_EQ(removed[0].place.directory, "/state/jobs/tiny/checkpoints");
+  EXPECT_EQ(removed[0].place.marker, place.marker);
+}
+
+const JobShape kGoesOn = {
+    .steps = 9,
+    .extra =
+        "checkpoint: {every: 2}\nrestart: {max: 3, from: {path: /other/step-000000004, step: 4, samples: 16}}\n"};
+
+TEST(RestartFrom, job_counts_on_from_the_steps_of_another_jobs_checkpoint) {
+  World world(with_state());
+  const std::string name = world.run(kGoesOn);
+  const auto assignments = messages<Assignment>(world, world.sent);
+  ASSERT_EQ(assignments.size(), 2u);
+  EXPECT_EQ(assignments[0].first_step, 4);
+  EXPECT_EQ(assignments[0].load_from, "/other/step-000000004");
+  EXPECT_TRUE(
+      has_event(world, name, "begins with the checkpoint of step 4 of job other: /other/step-000000004"));
+  EXPECT_EQ(world.job(name).status.step, 4);
+  run_steps(world, name, 4, 5);
+  JobView view = *view_job(world.state, name, true, 0);
+  EXPECT_EQ(view.step, 5);
+  EXPECT_EQ(view.losses, std::vector<double>{3.0});  // of step 4
+  EXPECT_EQ(view.first_step, 4);
+  EXPECT_EQ(view.started_from, "/other/step-000000004");
+  EXPECT_EQ(view.durable_step, 0);  // none of its own
+  run_steps(world, name, 5, 9);
+  keep(world, name, 6);
+  keep(world, name, 8);
+  for (int rank = 0; rank < 2; ++rank) world.finish(name, rank);
+  world.tell(
+      WeightsCommitted{name, world.job(name).attempt->order, world.job(name).attempt->weights, ok_status()});
+  EXPECT_EQ(world.state_of(name), Succeeded);
+  EXPECT_EQ(world.archive.jobs()[0].losses, (std::vector<double>{3.0, 2.75, 2.5, 2.25, 2.0}));
+}
+
+TEST(RestartFrom, job_begins_there_again_until_it_has_a_checkpoint_of_its_own) {
+  World world(with_state());
+  const std::string name = world.run(kGoesOn);
+  run_steps(world, name, 4, 5);
+  lose_attempt(world, name);
+  EXPECT_EQ(world.job(name).status.barren_attempts, 1);
+  world.sent.clear();
+  world.tick(40s);
+  world.tick();
+  EXPECT_EQ(messages<Assignment>(world, world.sent).at(0).load_from, "/other/step-000000004");
+  world.all_ready(name);
+  run_steps(world, name, 4, 7);  // step 4 once more, with its loss
+  ASSERT_EQ(world.state_of(name), Running);
+  EXPECT_EQ(world.job(name).losses.size(), 3u);
+  keep(world, name, 6);
+  lose_attempt(world, name);
+  EXPECT_EQ(world.job(name).status.barren_attempts, 0);
+  world.sent.clear();
+  world.tick(40s);
+  world.tick();
+  EXPECT_EQ(messages<Assignment>(world, world.sent).at(0).load_from,
+            "/state/jobs/tiny/checkpoints/step-000000006");
+  EXPECT_EQ(messages<Assignment>(world, world.sent).at(0).first_step, 6);
+}
+
+TEST(RestartFrom, loss_that_comes_out_differently_is_told_with_its_own_step) {
+  World world(with_state());
+  const std::string name = world.run(kGoesOn);
+  run_steps(world, name, 4, 6);
+  lose_attempt(world, name);
+  world.tick(40s);
+  world.tick();
+  world.all_ready(name);
+  world.all_report(name, 4);
+  StepReport other = world.step_report(name, 1, 5);
+  other.loss = 7.5;
+  world.report(name, 0, 5);
+  world.say(world.place_of(name, 1).worker, other);
+  EXPECT_THAT(world.reason_of(name),
+              HasSubstr("step 5 was done again from the checkpoint of step 4 and must give the "
+                        "same loss: expected 2.75, found 7.5"));
+}
+
+TEST(RestartFrom, coordinator_that_is_restarted_knows_where_the_losses_begin) {
+  World world(with_state());
+  const std::string name = world.run(kGoesOn);
+  run_steps(world, name, 4, 7);
+  World next(with_state());
+  next.archive = world.archive;
+  next.tell(Restore{world.archive.jobs()});
+  EXPECT_EQ(next.job(name).status.step, 7);
+  EXPECT_EQ(view_job(next.state, name, true, 0)->losses.size(), 3u);
+  EXPECT_EQ(view_job(next.state, name, true, 0)->first_step, 4);
+}
+
 }  // namespace
 }  // namespace penstock::coordinator

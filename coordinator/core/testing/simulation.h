@@ -251,6 +251,7 @@ class Simulation {
     tell(AssignMore{});
   }
   void plan_one() {
+    if (!looking_.empty() && one_in(2)) return look_for_checkpoint();
     if (!keeping_.empty() && one_in(2)) return commit_checkpoint();
     if (!weighing_.empty() && one_in(2)) return commit_weights();
     if (planning_.empty()) return;
@@ -280,6 +281,16 @@ class Simulation {
       planned.first_step = step;
       planned.load_from = fmt::format("{}/step-{:09}", directory, step);
     }
+  }
+
+  void look_for_checkpoint() {
+    const LookForCheckpoint wanted = looking_.front();
+    looking_.pop_front();
+    CheckpointFound found{wanted.job, 0, std::string(32, 'd')};
+    for (const int64_t step : checkpoints_[{wanted.directory, wanted.job}]) {
+      if (step <= wanted.latest_step) found.step = step;
+    }
+    tell(std::move(found));
   }
 
   void commit_checkpoint() {
@@ -505,6 +516,7 @@ class Simulation {
     state_.options = options_;
     queued_.clear();
     planning_.clear();
+    looking_.clear();
     weighing_.clear();
     while (!keeping_.empty()) {  // what has begun may come to its end, and nobody hears of it
       const CommitCheckpoint& one = keeping_.front();
@@ -557,6 +569,13 @@ class Simulation {
     keeping_.push_back(command);
   }
   void obey(DiscardCheckpoint&) {}
+  void obey(RemoveDrafts& command) {
+    for (const auto& [name, daemon] : daemons_) {
+      for (const auto& [device, executor] : daemon.executors)
+        EXPECT_NE(executor.assignment.attempt.job, command.job) << "drafts are removed beside one who writes";
+    }
+  }
+  void obey(LookForCheckpoint& command) { looking_.push_back(command); }
   void obey(DiscardWeights& command) { EXPECT_EQ(whole_.erase(command.weights.directory), 1u); }
   void obey(CallAgain&) {
     EXPECT_FALSE(call_again_);
@@ -846,6 +865,7 @@ class Simulation {
   std::deque<PlanAttempt> planning_;
   std::deque<CommitWeights> weighing_;
   std::deque<CommitCheckpoint> keeping_;
+  std::deque<LookForCheckpoint> looking_;
   std::map<std::pair<std::string, std::string>, std::set<int64_t>>
       checkpoints_;              // by directory and job: steps
   std::set<std::string> whole_;  // folders of weights that are committed

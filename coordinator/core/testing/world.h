@@ -98,7 +98,15 @@ class World {
       }
       if (const auto* plan = std::get_if<PlanAttempt>(&command); plan && plans_at_once) {
         AttemptPlanned planned{plan->job, plan->order, ok_status(), *plan_attempt(*plan->spec)};
-        if (plan->checkpoints.latest_step > 0 && newest_checkpoint > 0) {
+        const plan::StartSpec& from = plan->spec->restart.from;
+        if (!from.path.empty()) {
+          planned.first_step = from.step;
+          planned.load_from = from.path;
+          planned.other_job = "other";
+        }
+        planned.fingerprint = checkpoint_fingerprint;
+        if (plan->checkpoints.latest_step > from.step && newest_checkpoint > 0) {
+          planned.other_job = "";
           planned.first_step = newest_checkpoint;
           planned.load_from =
               fmt::format("{}/step-{:09}", plan->checkpoints.place.directory, newest_checkpoint);
@@ -214,7 +222,8 @@ class World {
   bool durable_at_once = true;
   bool plans_at_once = true;
   bool assigns_at_once = true;
-  int64_t newest_checkpoint = 0;  // that a later attempt finds; 0: none
+  int64_t newest_checkpoint = 0;         // that a later attempt finds; 0: none
+  std::string checkpoint_fingerprint{};  // of what it was made with
   std::vector<Command> sent;
   Ticket saved = 0;
   Ticket durable = 0;

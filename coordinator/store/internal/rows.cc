@@ -18,7 +18,7 @@ CREATE TABLE jobs(
   attempt INTEGER NOT NULL, started_unix_ms INTEGER NOT NULL, step INTEGER NOT NULL, has_loss INTEGER NOT NULL,
   loss REAL, tokens_per_second REAL, step_seconds REAL, weights_digest TEXT NOT NULL, exit_code INTEGER NOT NULL,
   durable_step INTEGER NOT NULL, restarts INTEGER NOT NULL, barren_attempts INTEGER NOT NULL,
-  checkpoints TEXT NOT NULL, sums_since INTEGER NOT NULL);
+  checkpoints TEXT NOT NULL, sums_since INTEGER NOT NULL, started_from TEXT NOT NULL, first_step INTEGER NOT NULL);
 CREATE TABLE events(
   job TEXT NOT NULL, sequence INTEGER NOT NULL, unix_ms INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
   by TEXT NOT NULL, PRIMARY KEY(job, sequence)) WITHOUT ROWID;
@@ -136,8 +136,8 @@ struct Writer {
         "INSERT INTO jobs(name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, "
         "steps, tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
-        "durable_step, restarts, barren_attempts, checkpoints, sums_since) "
-        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     statement.bind(job.name)
         .bind(job.request_id)
         .bind(job.principal)
@@ -151,7 +151,11 @@ struct Writer {
         .bind(int64_t{job.stages})
         .bind(job.microbatches);
     bind_status(statement, write.status);
-    return statement.bind(job.checkpoints).bind(job.sums_since).run();
+    return statement.bind(job.checkpoints)
+        .bind(job.sums_since)
+        .bind(job.started_from)
+        .bind(job.first_step)
+        .run();
   }
 
   // What a person may change of it; the rest is as it was.
@@ -352,6 +356,8 @@ StatusOr<StoredJob> read_job(Statement& row) {
   status.barren_attempts = row.integer();
   job.checkpoints = row.text();
   job.sums_since = row.integer();
+  job.started_from = row.text();
+  job.first_step = row.integer();
   return stored;
 }
 
@@ -513,7 +519,7 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
         "SELECT name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, steps, "
         "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
-        "durable_step, restarts, barren_attempts, checkpoints, sums_since FROM jobs ORDER BY sequence");
+        "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step FROM jobs ORDER BY sequence");
     while (true) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
       if (!more) break;
