@@ -7,6 +7,7 @@
 #include "client/commands/job_schedule.h"
 #include "client/commands/model_folder.h"
 #include "client/commands/program_file.h"
+#include "client/commands/restart_checkpoint.h"
 #include "client/commands/terminal.h"
 #include "plan/interop/stage_costs.h"
 #include "plan/render/human.h"
@@ -14,6 +15,8 @@
 #include "plan/spec/cost_source.h"
 #include "plan/spec/limits.h"
 #include "plan/spec/model_source.h"
+#include "plan/spec/restart_source.h"
+#include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
 
 namespace penstock::client {
@@ -28,6 +31,34 @@ StatusOr<std::string> with_its_model(const std::string& text, const std::filesys
   const StatusOr<ModelFolder> found = open_model_folder(folder);
   if (!found.ok()) return with_context(found.status(), "model.from");
   return plan::with_model_source(text, found->path, found->model);
+}
+
+// The checkpoint of `restart: {from: ...}`, found here, becomes part of the text in the same way; see
+// plan/spec/restart_source.h.
+StatusOr<std::string> with_its_checkpoint(const std::string& text, const std::filesystem::path& directory,
+                                          const ConnectionOptions& connection, RestartCheckpoint& found) {
+  const StatusOr<std::string> source = plan::restart_source(text);
+  if (!source.ok() || source->empty()) return text;  // what is no YAML is told by who reads it all
+  StatusOr<RestartCheckpoint> checkpoint = find_restart_checkpoint(*source, directory.string(), connection);
+  if (!checkpoint.ok()) return with_context(checkpoint.status(), "restart.from");
+  found = *std::move(checkpoint);
+  return plan::with_restart_source(text, found.start);
+}
+
+std::vector<std::string> start_words(const RestartCheckpoint& found, const plan::JobSpec& spec) {
+  if (found.start.path.empty()) return {};
+  std::vector<std::string> words = {
+      fmt::format("goes on from step {} of job {}: {}", found.start.step, found.job, found.start.path)};
+  if (found.spec_yaml.empty()) return words;  // an imported one
+  const StatusOr<plan::JobSpec> before = plan::parse_job_spec(found.spec_yaml);
+  if (!before.ok()) {
+    words.push_back("the file of that job cannot be compared with this one: " +
+                    split_on(message(before.status()), '\n').front());
+    return words;
+  }
+  for (const std::string& difference : plan::training_differences(*before, spec))
+    words.push_back("otherwise than that job: " + difference);
+  return words;
 }
 
 // The program of `schedule: file:PATH`, proved here first, becomes part of the text; see
@@ -74,13 +105,17 @@ Status check_program(const plan::JobSpec& spec) {
                           verdict.violations.front().to_string());
 }
 
-StatusOr<JobFile> checked(const std::string& written, const std::string& path) {
+StatusOr<JobFile> checked(const std::string& written, const std::string& path,
+                          const ConnectionOptions& connection) {
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
   if (failure) return unavailable("its folder: {}", failure.message());
   const std::filesystem::path directory = absolute.parent_path();
   PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, directory));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_schedule, with_its_schedule(with_model, directory));
+  RestartCheckpoint found;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_checkpoint,
+                            with_its_checkpoint(with_model, directory, connection, found));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_schedule, with_its_schedule(with_checkpoint, directory));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_costs(with_schedule, directory));
   JobFile file;
   // As written first, so that a message names the paths that the user wrote.
@@ -88,15 +123,16 @@ StatusOr<JobFile> checked(const std::string& written, const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(whole, directory.string()));
   PENSTOCK_ASSIGN_OR_RETURN(file.spec, plan::parse_job_spec(file.yaml));
   PENSTOCK_RETURN_IF_ERROR(check_program(file.spec));
+  file.start = start_words(found, file.spec);
   return file;
 }
 
 }  // namespace
 
-StatusOr<JobFile> read_job_file(const std::string& path) {
+StatusOr<JobFile> read_job_file(const std::string& path, const ConnectionOptions& connection) {
   const StatusOr<std::string> text = read_file(path, plan::kLargestJobFileBytes);
   if (!text.ok()) return invalid_argument("{}", message(text.status()));
-  StatusOr<JobFile> file = checked(*text, path);
+  StatusOr<JobFile> file = checked(*text, path, connection);
   if (!file.ok()) return refused(path, file.status());
   return file;
 }
@@ -130,6 +166,7 @@ std::string shape_text(const JobFile& file) {
       "  schedule {}: {}{}, {}, {}{} of {}\n", parallel.schedule, counted(spec.ranks(), "rank"),
       several ? degrees : "", counted(spec.stages(), "stage"), counted(spec.microbatches(), "microbatch"),
       several ? " a pipeline" : "", counted(spec.tokens_per_microbatch(), "token"));
+  for (const std::string& words : file.start) text += fmt::format("  {}\n", words);
   if (!file.searched.empty()) text += fmt::format("  searched {}\n", file.searched);
   for (size_t stage = 0; stage < spec.parallel.split.size(); ++stage) {
     std::vector<std::string> items;

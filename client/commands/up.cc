@@ -127,6 +127,7 @@ StatusOr<v1::Job> run_job(const UpOptions& options, const JobFile& file, Coordin
   last_seen.set_name(submitted.name());
   last_seen.set_state(v1::JOB_STATE_QUEUED);
   say(fmt::format("job/{} submitted", submitted.name()));
+  for (const std::string& words : file.start) say("  " + words);
   for (const std::string& note : submitted.notes()) say("  note: " + note);
 
   interrupts.when_interrupted([&] { coordinator.stop(); });

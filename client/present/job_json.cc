@@ -94,6 +94,10 @@ Json job_json(const v1::Job& job) {
     json["durable_step"] = job.durable_step();
     json["checkpoints_directory"] = job.checkpoints_directory();
   }
+  if (!job.started_from().empty()) {
+    json["started_from"] = job.started_from();
+    json["first_step"] = job.first_step();
+  }
   if (!job.validation().empty()) json["validation"] = validation_json(job);
   json["stages"] = Json::array();
   for (const v1::StageStatus& stage : job.stages()) json["stages"].push_back(stage_json(stage));

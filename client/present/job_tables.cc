@@ -198,6 +198,8 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
   facts.add("Ranks", spec.ok() ? ranks_text(spec->parallel) : fmt::format("{}", job.ranks()));
   if (spec.ok()) facts.add("Parameters", parameters_text(job, *spec));
   facts.add("Attempt", fmt::format("{}", job.attempt()));
+  if (!job.started_from().empty())
+    facts.add("Began with", fmt::format("step {} of {}", job.first_step(), job.started_from()));
   facts.add("Step", step_text(job));
   facts.add("Loss", loss_text(job));
   if (!job.validation().empty()) facts.add("Validation loss", validation_text(job));
@@ -206,6 +208,8 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ms) {
   facts.add("Run time", plan::human_duration(job.seconds()));
   facts.add("Weights digest", job.weights_digest());
   facts.add("Weights", job.weights_directory());
+  if (job.durable_step() > 0)
+    facts.add("Checkpoint", fmt::format("of step {} in {}", job.durable_step(), job.checkpoints_directory()));
   if (has_ended(job.state())) facts.add("Exit code", fmt::format("{}", exit_code_of(job)));
   if (spec.ok() && spec->parallel.pipelines() > 1)
     facts.section(fmt::format("Pipelines (rank = {} x place in it + pipeline)", spec->parallel.pipelines()),
