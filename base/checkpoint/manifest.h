@@ -3,7 +3,7 @@
 //     step-000000050/
 //       manifest.json
 //       config.json, model.safetensors.index.json           the folder is one of Hugging Face, too
-//       rank-00000-of-00004.safetensors                     weights, float32, by their names in the model
+//       rank-00000-of-00004.safetensors                     weights, float32, by their Hugging Face names
 //       moments-00000-of-00004.safetensors                  AdamW's: exp_avg.NAME and exp_avg_sq.NAME, float32
 //
 // Names are those of the model, never of a stage or a rank: which rank wrote a tensor says nothing of who may read it.

@@ -10,6 +10,7 @@
 #include "client/commands/follow.h"
 #include "client/commands/model_folder.h"
 #include "client/commands/terminal.h"
+#include "client/commands/whole_checkpoint.h"
 #include "client/present/job_json.h"
 #include "client/present/job_words.h"
 #include "plan/interop/hugging_face.h"
@@ -88,11 +89,38 @@ std::vector<ListedCheckpoint> checkpoints_here(const v1::Job& job) {
   return *std::move(found);
 }
 
-std::string model_section(const ModelFolder& folder) {
-  std::string text = fmt::format("model:\n  from: {}\n  # as its {} says:\n", compact(Json(folder.path)),
-                                 plan::kHuggingFaceConfigFile);
+std::string model_keys_text(const ModelFolder& folder) {
+  std::string text;
   for (const std::string& key : plan::model_keys(folder.model)) text += "  " + key + "\n";
   return text;
+}
+
+// Of a job that starts at step 0 with the folder's weights alone.
+std::string model_section(const ModelFolder& folder) {
+  return fmt::format("model:\n  from: {}\n  # as its {} says:\n", compact(Json(folder.path)),
+                     plan::kHuggingFaceConfigFile) +
+         model_keys_text(folder);
+}
+
+// Of a job that goes on with the checkpoint.
+std::string restart_sections(const ModelFolder& folder, const Checkpoint& checkpoint) {
+  std::error_code ignored;
+  const std::string path = std::filesystem::absolute(checkpoint.path(), ignored).lexically_normal().string();
+  return "model:\n" + model_keys_text(folder) + fmt::format("restart:\n  from: {}\n", compact(Json(path)));
+}
+
+// Makes a checkpoint of the folder.
+int import_to(const CheckpointImportOptions& options, const ModelFolder& folder) {
+  const StatusOr<Checkpoint> written =
+      write_whole_checkpoint(folder, options.target, kShardBytesByDefault, "import");
+  if (!written.ok()) return report_error(written.status());
+  if (options.output == "json") {
+    print(checkpoint_text(*written, folder, options.output));
+  } else {
+    say(checkpoint_text(*written, folder, options.output) + "this starts a job from it:");
+    print(restart_sections(folder, *written));
+  }
+  return kExitSucceeded;
 }
 
 }  // namespace
@@ -120,11 +148,12 @@ int checkpoint_verify(const CheckpointOptions& options) {
   return kExitSucceeded;
 }
 
-int checkpoint_import(const CheckpointOptions& options) {
+int checkpoint_import(const CheckpointImportOptions& options) {
   const StatusOr<std::string> path = checkpoint_folder(options.source, options.connection);
   if (!path.ok()) return report_error(path.status());
   const StatusOr<ModelFolder> folder = open_model_folder(*path);
   if (!folder.ok()) return report_error(folder.status());
+  if (!options.target.empty()) return import_to(options, *folder);
   if (options.output == "json") {
     Json json = folder_json(*folder);
     json["model"] = model_section(*folder);

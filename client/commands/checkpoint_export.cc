@@ -10,7 +10,9 @@
 #include "client/commands/checkpoint_source.h"
 #include "client/commands/commands.h"
 #include "client/commands/model_folder.h"
+#include "client/commands/tensor_files.h"
 #include "client/commands/terminal.h"
+#include "client/commands/whole_checkpoint.h"
 #include "client/present/job_json.h"
 #include "client/present/job_words.h"
 #include "plan/interop/hugging_face.h"
@@ -20,35 +22,7 @@
 namespace penstock::client {
 namespace {
 
-namespace fs = std::filesystem;
 using Parameters = std::vector<plan::ParameterSpec>;
-
-// Consecutive parameters of at most so many bytes together; one that is larger is alone in its file.
-std::vector<Parameters> cut_into_files(const Parameters& parameters, int64_t element_bytes,
-                                       int64_t bytes_max) {
-  std::vector<Parameters> files(1);
-  int64_t bytes = 0;
-  for (const plan::ParameterSpec& parameter : parameters) {
-    const int64_t added = parameter.elements() * element_bytes;
-    if (!files.back().empty() && bytes + added > bytes_max) {
-      files.emplace_back();
-      bytes = 0;
-    }
-    files.back().push_back(parameter);
-    bytes += added;
-  }
-  return files;
-}
-
-// A folder that holds something is somebody's: nothing is overwritten.
-Status make_target(const std::string& path) {
-  std::error_code failure;
-  fs::create_directories(path, failure);
-  if (failure) return unavailable("{} cannot be made: {}", path, failure.message());
-  if (fs::is_empty(path, failure)) return ok_status();
-  if (failure) return unavailable("{} cannot be read: {}", path, failure.message());
-  return already_exists("{}: expected a new or empty folder, found files in it", path);
-}
 
 class Export {
  public:
@@ -140,6 +114,23 @@ std::string exported_text(const CheckpointExportOptions& options, const ModelFol
                      plan::counted(static_cast<int64_t>(done.files()), "file"), done.digest());
 }
 
+// With the optimizer's state, which only a checkpoint has.
+int export_whole(const CheckpointExportOptions& options, const ModelFolder& source) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(source.path + "/" + kManifestFile, ignored)) {
+    return report_error(failed_precondition(
+        "--optimizer: {}: expected a checkpoint, found weights alone, without an optimizer's state",
+        source.path));
+  }
+  if (options.dtype != "float32")
+    return report_error(invalid_argument("--optimizer: expected --dtype float32, found {}", options.dtype));
+  const StatusOr<Checkpoint> written =
+      write_whole_checkpoint(source, options.target, options.shard_bytes, "export");
+  if (!written.ok()) return report_error(written.status());
+  print(checkpoint_text(*written, source, options.output));
+  return kExitSucceeded;
+}
+
 }  // namespace
 
 int checkpoint_export(const CheckpointExportOptions& options) {
@@ -147,6 +138,7 @@ int checkpoint_export(const CheckpointExportOptions& options) {
   if (!path.ok()) return report_error(path.status());
   const StatusOr<ModelFolder> source = open_model_folder(*path);
   if (!source.ok()) return report_error(source.status());
+  if (options.optimizer) return export_whole(options, *source);
   Export work(*source, options);
   if (const Status done = work.run(); !done.ok()) return report_error(done);
   print(exported_text(options, *source, work));

@@ -179,8 +179,16 @@ struct CheckpointOptions {
 };
 // Every tensor once, shapes, sizes, finite values; prints the digest of the weights. Exit code 1: invalid.
 int checkpoint_verify(const CheckpointOptions& options);
-// Checks names and shapes and prints the job file's model section that starts from it.
-int checkpoint_import(const CheckpointOptions& options);
+
+struct CheckpointImportOptions {
+  ConnectionOptions connection;
+  std::string source;  // JOB|DIR
+  std::string target;  // new or empty folder; "": nothing is written
+  std::string output = "text";
+};
+// Checks names and shapes and prints the job file's section that starts from it: with its weights alone, or from the
+// checkpoint that it makes of it, of step 0, or with all that the source has where it is one.
+int checkpoint_import(const CheckpointImportOptions& options);
 
 struct CheckpointExportOptions {
   ConnectionOptions connection;
@@ -188,6 +196,7 @@ struct CheckpointExportOptions {
   std::string target;             // new or empty folder
   std::string dtype = "float32";  // float32 | bfloat16
   int64_t shard_bytes = 5'000'000'000;
+  bool optimizer = false;  // its state too: a whole checkpoint
   std::string output = "text";
 };
 int checkpoint_export(const CheckpointExportOptions& options);

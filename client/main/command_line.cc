@@ -302,6 +302,16 @@ void declare_checkpoint(CLI::App& command, CheckpointOptions& options) {
   add_connection(command, options.connection);
 }
 
+void declare_checkpoint_import(CLI::App& command, CheckpointImportOptions& options) {
+  command.add_option("source", options.source, "A folder, or else a job with weights or a checkpoint")
+      ->required()
+      ->type_name("DIR|JOB");
+  command.add_option("target", options.target, "New or empty folder: becomes a checkpoint")
+      ->type_name("[OUT]");
+  add_output(command, options.output);
+  add_connection(command, options.connection);
+}
+
 void declare_checkpoint_export(CLI::App& command, CheckpointExportOptions& options) {
   command.add_option("source", options.source, "A folder, or else a job that has succeeded")
       ->required()
@@ -316,6 +326,8 @@ void declare_checkpoint_export(CLI::App& command, CheckpointExportOptions& optio
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 60))
       ->capture_default_str();
+  command.add_flag("--optimizer", options.optimizer,
+                   "The optimizer's state too: a whole checkpoint, bit for bit");
   add_output(command, options.output);
   add_connection(command, options.connection);
 }
@@ -333,8 +345,8 @@ void add_checkpoint(CLI::App& app, Result& result) {
                                      declare_checkpoint_list);
   add_command<CheckpointExportOptions>(*command, help_of_checkpoint_export(), result, checkpoint_export,
                                        declare_checkpoint_export);
-  add_command<CheckpointOptions>(*command, help_of_checkpoint_import(), result, checkpoint_import,
-                                 declare_checkpoint);
+  add_command<CheckpointImportOptions>(*command, help_of_checkpoint_import(), result, checkpoint_import,
+                                       declare_checkpoint_import);
   add_command<CheckpointOptions>(*command, help_of_checkpoint_verify(), result, checkpoint_verify,
                                  declare_checkpoint);
 }

@@ -210,16 +210,22 @@ Help help_of_checkpoint_verify() {
 }
 
 Help help_of_checkpoint_import() {
-  return {"import", "Check a Hugging Face folder and print the model section of a job that starts from it",
-          "Examples:\n"
-          "  penstock checkpoint import some/llama\n"};
+  return {
+      "import",
+      "Print the sections of a job that starts from a Hugging Face folder, or make a checkpoint of it",
+      "Examples:\n"
+      "  penstock checkpoint import some/llama        a model section: its weights, at step 0\n"
+      "  penstock checkpoint import some/llama out    out becomes a checkpoint of step 0, for restart: {from: out}\n"
+      "  penstock checkpoint import whole out         of an export with --optimizer: step and optimizer as they were\n"};
 }
 
 Help help_of_checkpoint_export() {
-  return {"export", "Write weights as a Hugging Face folder",
-          "Examples:\n"
-          "  penstock checkpoint export quickstart out    its final weights, or its newest checkpoint\n"
-          "  penstock checkpoint export out half --dtype bfloat16 --shard-bytes 1000000000\n"};
+  return {
+      "export", "Write weights as a Hugging Face folder",
+      "Examples:\n"
+      "  penstock checkpoint export quickstart out    its final weights, or its newest checkpoint\n"
+      "  penstock checkpoint export out half --dtype bfloat16 --shard-bytes 1000000000\n"
+      "  penstock checkpoint export DIR/step-000000050 whole --optimizer    a checkpoint, to go on with elsewhere\n"};
 }
 
 Help help_of_checkpoint_list() {
