@@ -14,7 +14,6 @@
 #include "client/commands/byte_progress.h"
 #include "client/commands/tensor_files.h"
 #include "client/present/job_json.h"
-#include "client/present/job_words.h"
 #include "plan/interop/hugging_face.h"
 #include "plan/render/human.h"
 #include "plan/spec/weights_digest.h"

@@ -113,6 +113,62 @@ class Recovery(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn(str(shard), result.stderr)
 
+    def test_another_job_goes_on_with_a_checkpoint_cut_otherwise(self):
+        name = self.running_with_checkpoints(steps=60)
+        ended = self.cluster.wait_for_state(name, ENDS, 60)
+        directory = pathlib.Path(ended["checkpoints_directory"])
+        before = {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+        cut = {**self.shape, "name": "more", "steps": 60, "pipeline": 1, "schedule": "gpipe"}
+        more = self.cluster.submit(**{**cut, "extra": f"restart: {{from: {directory / 'step-000000050'}}}\n"})
+        result = self.cluster.wait_for_state(more, ENDS, 60)
+        self.assertEqual(result["state"], "succeeded", result["reason"])
+        self.assertEqual((result["first_step"], result["step"]), (50, 60))
+        self.assertEqual(result["weights_digest"], ended["weights_digest"])
+        losses = [self.cluster.job_message(job).losses for job in (name, more)]
+        self.assertEqual(losses[1], losses[0][50:])
+        self.assertIn(f"begins with the checkpoint of step 50 of job {name}", "\n".join(self.reasons(more)))
+        # By the job's name: its newest. What differs is said.
+        longer = self.cluster.write_job(**{**cut, "steps": 80, "extra": f"restart: {{from: {name}}}\n"})
+        submitted = self.cluster.run("submit", longer, "--follow")
+        self.assertEqual(submitted.returncode, 0, submitted.stderr)
+        self.assertIn(f"goes on from step 60 of job {name}", submitted.stdout)
+        self.assertIn("otherwise than that job: train.steps: 60 there, 80 here", submitted.stdout)
+        after = {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+        self.assertEqual(before, after)
+        refused = self.cluster.run("submit", self.cluster.write_job(
+            **{**cut, "extra": f"restart: {{from: {directory / 'step-000000060'}}}\n"}))
+        self.assertEqual(refused.returncode, 2)
+        self.assertRegex(refused.stderr, r"line \d+: train.steps: expected more than the 60 steps")
+
+    def test_imported_folder_and_export_with_the_optimizer_are_gone_on_from(self):
+        name = self.running_with_checkpoints(steps=60)
+        ended = self.cluster.wait_for_state(name, ENDS, 60)
+        step_50 = pathlib.Path(ended["checkpoints_directory"]) / "step-000000050"
+        whole, again = self.cluster.folder / "whole", self.cluster.folder / "again"
+        exported = self.cluster.json("checkpoint", "export", step_50, whole, "--optimizer", "--shard-bytes", "100000")
+        self.assertEqual(exported["step"], 50)
+        self.assertGreater(exported["files"], 4)
+        imported = self.cluster.json("checkpoint", "import", whole, again)
+        self.assertEqual((imported["step"], imported["weights_digest"]), (50, exported["weights_digest"]))
+        more = self.cluster.submit(**{**self.shape, "name": "more", "steps": 60,
+                                      "extra": f"restart: {{from: {again}}}\n"})
+        result = self.cluster.wait_for_state(more, ENDS, 60)
+        self.assertEqual(result["weights_digest"], ended["weights_digest"], result["reason"])
+        # Weights alone: a checkpoint of step 0, which trains as model.from does.
+        plain, zero = self.cluster.folder / "plain", self.cluster.folder / "zero"
+        self.cluster.json("checkpoint", "export", name, plain)
+        self.assertEqual(self.cluster.json("checkpoint", "import", plain, zero)["step"], 0)
+        self.assertTrue(self.cluster.json("checkpoint", "verify", zero)["valid"])
+        self.assertEqual(self.cluster.run("checkpoint", "import", plain, zero).returncode, 1)
+        began = self.cluster.submit(**{**self.shape, "name": "began", "steps": 5,
+                                       "extra": f"restart: {{from: {zero}}}\n"})
+        result = self.cluster.wait_for_state(began, ENDS, 60)
+        self.assertEqual((result["state"], result["first_step"]), ("succeeded", 0), result["reason"])
+        self.assertEqual(len(self.cluster.job_message(began).losses), 5)
+        refused = self.cluster.run("checkpoint", "export", plain, self.cluster.folder / "none", "--optimizer")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("weights alone, without an optimizer's state", refused.stderr)
+
     def test_job_that_fails_again_and_again_ends_as_no_progress(self):
         name = self.cluster.submit(**{**self.shape, "corpus": self.cluster.folder / "absent.txt",
                                       "extra": "checkpoint: {every: 10}\nrestart: {max: 5, no_progress_limit: 2}\n"})
