@@ -347,7 +347,7 @@ TEST(Pausing, checkpoint_that_a_dead_coordinator_did_not_record_is_what_another_
   again.archive = world.archive;
   again.tell(Restore{stored});
   again.tell(CheckpointFound{name, 4, std::string(32, 'e')});
-  EXPECT_EQ(again.archive.jobs()[0].status.durable_step, 4);
+  EXPECT_EQ(again.job(name).status.durable_step, 4);
   EXPECT_EQ(again.archive.jobs()[0].status.weights_digest, std::string(32, 'e'));
   EXPECT_EQ(*resume(again, name, job_spec(alone)), Queued);
   EXPECT_EQ(again.job(name).status.step, 4);

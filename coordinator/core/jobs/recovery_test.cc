@@ -349,7 +349,7 @@ TEST(Recovery, arithmetic_that_changed_since_the_checkpoint_is_said_and_the_same
   for (const char* made_with : {"test", "another CPU"}) {
     world.checkpoint_fingerprint = made_with;
     lose_attempt(world, name);
-    world.tick(40s);
+    world.tick();
     world.tick();
     ASSERT_EQ(world.state_of(name), Preparing);
     world.all_ready(name);
@@ -406,7 +406,7 @@ TEST(RestartFrom, job_counts_on_from_the_steps_of_another_jobs_checkpoint) {
   world.tell(
       WeightsCommitted{name, world.job(name).attempt->order, world.job(name).attempt->weights, ok_status()});
   EXPECT_EQ(world.state_of(name), Succeeded);
-  EXPECT_EQ(world.archive.jobs()[0].losses, (std::vector<double>{3.0, 2.75, 2.5, 2.25, 2.0}));
+  EXPECT_EQ(world.archive.find(name)->losses, (std::vector<double>{3.0, 2.75, 2.5, 2.25, 2.0}));
 }
 
 TEST(RestartFrom, job_begins_there_again_until_it_has_a_checkpoint_of_its_own) {
@@ -416,7 +416,7 @@ TEST(RestartFrom, job_begins_there_again_until_it_has_a_checkpoint_of_its_own) {
   lose_attempt(world, name);
   EXPECT_EQ(world.job(name).status.barren_attempts, 1);
   world.sent.clear();
-  world.tick(40s);
+  world.tick();
   world.tick();
   EXPECT_EQ(messages<Assignment>(world, world.sent).at(0).load_from, "/other/step-000000004");
   world.all_ready(name);
@@ -427,7 +427,7 @@ TEST(RestartFrom, job_begins_there_again_until_it_has_a_checkpoint_of_its_own) {
   lose_attempt(world, name);
   EXPECT_EQ(world.job(name).status.barren_attempts, 0);
   world.sent.clear();
-  world.tick(40s);
+  world.tick();
   world.tick();
   EXPECT_EQ(messages<Assignment>(world, world.sent).at(0).load_from,
             "/state/jobs/tiny/checkpoints/step-000000006");
@@ -439,7 +439,7 @@ TEST(RestartFrom, loss_that_comes_out_differently_is_told_with_its_own_step) {
   const std::string name = world.run(kGoesOn);
   run_steps(world, name, 4, 6);
   lose_attempt(world, name);
-  world.tick(40s);
+  world.tick();
   world.tick();
   world.all_ready(name);
   world.all_report(name, 4);
