@@ -45,8 +45,8 @@ struct CloseSession {
 struct CheckpointsOfAttempt {
   WeightsPlace place{};  // no directory: none are written
   bool is_own = true;    // below the coordinator's state, and nobody else's
-  int64_t latest_step =
-      0;  // steps on record; without any of its own it starts from nothing, or from spec->restart.from
+  // Steps on record; without any of its own it starts from nothing, or from spec->restart.from.
+  int64_t latest_step = 0;
 };
 // Wants an AttemptPlanned of plan_attempt(*spec), once weights and checkpoints have their folders and the newest whole
 // checkpoint is found; a folder that cannot be made is a plan that fails.

@@ -280,9 +280,9 @@ StatusOr<JobSpec> parse_job_spec(const std::string& yaml);
 std::string place_of(const JobSpec& spec, const std::string& field);
 
 // The same text, line for line, with every relative path under data.source, validation.source, model.from,
-// restart.from and checkpoint.directory put below `directory` (absolute), which is what a person means by it: the job file's own directory.
-// InvalidArgument when the text is no YAML that parse_job_spec reads, or a path does not stand on one
-// line.
+// restart.from and checkpoint.directory put below `directory` (absolute), which is what a person means by it: the
+// job file's own directory. InvalidArgument when the text is no YAML that parse_job_spec reads, or a path does not
+// stand on one line.
 StatusOr<std::string> with_absolute_sources(const std::string& yaml, const std::string& directory);
 
 // All items of the model in model order.

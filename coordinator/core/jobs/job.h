@@ -89,7 +89,7 @@ struct Job {
 
   std::deque<JobEventView> events{};
   int64_t next_event = 0;
-  int notes = 0;  // events since the last transition
+  int notes = 0;                            // events since the last transition
   std::vector<double> losses{};             // from definition.first_step on
   size_t losses_in_store = 0;               // of an ended job, and not above: how many there are
   std::deque<ValidationView> validation{};  // at most kValidationsKept
