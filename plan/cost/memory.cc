@@ -9,6 +9,7 @@
 #include "plan/schedule/payload_slots.h"
 #include "plan/schedule/recomputation_slots.h"
 #include "plan/schedule/weight_versions.h"
+#include "plan/spec/network_widths.h"
 #include "plan/spec/parameters.h"
 #include "plan/spec/state_share.h"
 
@@ -36,11 +37,12 @@ int64_t network_packed_bytes(int64_t hidden, int64_t intermediate, int64_t eleme
 
 int64_t feed_forward_packed_bytes(const JobSpec& job, LayerIndex layer) {
   const ModelSpec& model = job.model;
-  if (!model.has_experts(layer)) {
-    return network_packed_bytes(model.hidden_size, model.intermediate_size, narrow_bytes(job));
-  }
-  return times(job.local_experts(),
-               network_packed_bytes(model.hidden_size, model.moe.moe_intermediate_size, narrow_bytes(job)));
+  const auto of_network = [&](int64_t intermediate) {
+    return network_packed_bytes(model.hidden_size, intermediate, narrow_bytes(job));
+  };
+  if (!model.has_experts(layer)) return of_network(model.intermediate_size);
+  const int64_t shared = model.moe.num_shared_experts > 0 ? of_network(shared_intermediate_size(model)) : 0;
+  return plus(times(job.local_experts(), of_network(model.moe.moe_intermediate_size)), shared);
 }
 
 int64_t item_packed_bytes(const JobSpec& job, const Item& item) {

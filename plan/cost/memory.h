@@ -6,7 +6,7 @@
 //   parameters   4 bytes for each element of the rank's parameters: the FP32 master weights
 //   packed       a x both operands that a weight's products read, weight [out, in] once as [in, out] and once as
 //                [out, in], where rows of an operand are rounded up to 64 / a and columns to 64. Weights: q, k and v
-//                as one, o, gate and up as one, down, of every expert too; LM head. The router is read as it is
+//                as one, o, gate and up as one, down, of every expert and the shared ones too; LM head. The router is read as it is
 //   weight_versions   of schedules that compute with older weights: packed, norms and routers once more for each older
 //                version that the rank's program reads, and the embedding table for each that its forwards read
 //                (plan/schedule/weight_versions.h); masters, gradients and moments exist once
@@ -31,11 +31,13 @@
 //                             in place of gate and up: probabilities [T,E], log-sum-exp [T], choices, their weights
 //                             and rows [T,K] each, sources [R], offsets [E+1], gate and up a[L,2I]; L = R, or where N
 //                             ranks share experts out the rows that may come to one of them, and counts [E] beside
-//                             the offsets. In halves (two_batch_overlap) of each R, L, offsets and counts twice
+//                             the offsets. In halves (two_batch_overlap) of each R, L, offsets and counts twice. With
+//                             shared experts, of S together, gate and up a[T,2S] too
 //                  head       x a[T,H], 1/rms [T], gradient of the norm's output a[T,H]: logits exist in chunks only
 //                and, where the program splits backwards of the stage, what a W reads of its I and finds nowhere else:
 //                  embedding  gradient of its output a[T,H]
-//                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I] or a[L,I]
+//                  block      gradients of what attention and MLP add a[T,H] each, the product's input a[T,I], or a[L,I] and
+//                             that of shared experts a[T,S]
 //                A block that is recomputed has x there and nothing else. What it saves otherwise is held once, in the
 //                workspace, and, where backwards are split, from I to W in a slot of all recomputed blocks of the stage,
 //                as many as the lowered program has microbatches between the two (plan/schedule/recomputation_slots.h)
@@ -46,7 +48,7 @@
 //                each hand-off slot, of the training and, apart, of the validation
 //   workspace    what an action works in, once for all stages: eight tensors and the targets for any block (two gradients of
 //                the residual between items, a norm's output and its gradient, gradient of h: a[T,H] each, with dropout
-//                two more; the SwiGLU product and its gradient a[T,I], gradient of attention a[T,A*D], targets [T]);
+//                two more; the SwiGLU product and its gradient a[T,max(I,S)], gradient of attention a[T,A*D], targets [T]);
 //                with qk_norm queries and keys a[T,(A+K)*D] and 1/rms of each; with experts outputs and gradients
 //                a[R,H] twice, a[L,I], [R] twice, [T,K], and where ranks share experts out what arrives, a[L,H] and
 //                [L] thrice, and one part of it in order; starts of documents [T]

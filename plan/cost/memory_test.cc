@@ -335,6 +335,36 @@ TEST(PredictMemory, experts_hold_routes_beside_their_activations_and_payloads_in
       kBlockSlot + kRoutes);
 }
 
+TEST(PredictMemory, shared_experts_are_one_network_more_on_every_rank) {
+  const auto with_shared = [](int expert) {
+    JobSpec spec = with_experts(expert, 1);
+    spec.model.moe.num_shared_experts = 3;  // an intermediate of 15, and 10 of the MLP
+    return spec;
+  };
+  // Gate and up [6,30] 720 -> 768, of a split backward [6,15] 360 -> 384 too; in the workspace that twice for [6,10].
+  const std::vector<Item> block = {{ItemKind::Block, LayerIndex(1)}};
+  for (const BackwardForm form : {BackwardForm::Fused, BackwardForm::Split}) {
+    EXPECT_EQ(activation_slot_bytes(with_shared(1), block, form),
+              activation_slot_bytes(with_experts(1, 1), block, form) + 768 +
+                  (form == BackwardForm::Split ? 384 : 0));
+  }
+  EXPECT_EQ(action_workspace_bytes(with_shared(1)),
+            action_workspace_bytes(with_experts(1, 1)) + 2 * (384 - 256));
+  // Gate, up [15,12] and down [12,15], 720 -> 768 each; packed as [30,12] and [12,15] in blocks.
+  constexpr int64_t kShared = 3 * 768;
+  constexpr int64_t kSharedPacked = 4 * 64 * (16 + 32 + 16 + 16);
+  for (const int expert : {1, 2}) {
+    const MemoryPrediction without = of_all_ranks(with_experts(expert, 1)).back();  // two blocks with experts
+    const MemoryPrediction with = of_all_ranks(with_shared(expert)).back();
+    EXPECT_EQ(with.parameters, without.parameters + 2 * kShared);
+    EXPECT_EQ(with.gradients, without.gradients + 2 * kShared);
+    EXPECT_EQ(with.packed, without.packed + 2 * kSharedPacked);
+    EXPECT_EQ(with.activations, without.activations + 2 * 768);
+    EXPECT_EQ(with.routes, without.routes);
+    EXPECT_EQ(with.payload, without.payload);
+  }
+}
+
 TEST(PredictMemory, a_rank_holds_its_share_of_the_experts_and_all_dense_parameters) {
   const std::vector<MemoryPrediction> whole = of_all_ranks(with_experts(1, 1));
   const std::vector<MemoryPrediction> shared = of_all_ranks(with_experts(2, 1));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/cost/internal/bytes.h"
+#include "plan/spec/network_widths.h"
 
 namespace penstock::plan {
 
@@ -27,8 +28,21 @@ int64_t expert_gate_up_bytes(const JobSpec& job) {
                       narrow_bytes(job));
 }
 
+// So many elements for each token.
+int64_t narrow_rows_bytes(const JobSpec& job, int64_t width) {
+  return tensor_bytes(job.tokens_per_microbatch() * width, narrow_bytes(job));
+}
+
+// Gate and up of a block's networks, and what routers decided.
+int64_t feed_forward_bytes(const JobSpec& job, LayerIndex layer) {
+  const ModelSpec& model = job.model;
+  if (!model.has_experts(layer)) return narrow_rows_bytes(job, 2 * model.intermediate_size);
+  return sum({expert_route_bytes(job), expert_gate_up_bytes(job),
+              narrow_rows_bytes(job, 2 * shared_intermediate_size(model))});
+}
+
 int64_t residual_bytes(const JobSpec& job) {
-  return tensor_bytes(job.tokens_per_microbatch() * job.model.hidden_size, narrow_bytes(job));
+  return narrow_rows_bytes(job, job.model.hidden_size);
 }
 
 // What a block keeps beside its input.
@@ -41,16 +55,16 @@ int64_t block_saved_bytes(const JobSpec& job, LayerIndex layer) {
   return sum({inverse_rms, tensor_bytes(tokens * projected_width(model), narrow),
               tensor_bytes(tokens * query_width(model), narrow),
               tensor_bytes(tokens * model.num_attention_heads), residual, inverse_rms,
-              model.has_experts(layer) ? plus(expert_route_bytes(job), expert_gate_up_bytes(job))
-                                       : tensor_bytes(tokens * 2 * model.intermediate_size, narrow)});
+              feed_forward_bytes(job, layer)});
 }
 
 // The inputs of a block's down products.
-int64_t activated_elements(const JobSpec& job, LayerIndex layer) {
+int64_t activated_bytes(const JobSpec& job, LayerIndex layer) {
   const ModelSpec& model = job.model;
-  return model.has_experts(layer)
-             ? job.expert_parts() * job.local_expert_rows() * model.moe.moe_intermediate_size
-             : job.tokens_per_microbatch() * model.intermediate_size;
+  if (!model.has_experts(layer)) return narrow_rows_bytes(job, model.intermediate_size);
+  const int64_t rows_here = job.expert_parts() * job.local_expert_rows();
+  return plus(tensor_bytes(rows_here * model.moe.moe_intermediate_size, narrow_bytes(job)),
+              narrow_rows_bytes(job, shared_intermediate_size(model)));
 }
 
 // What W reads of its I and finds nowhere else in the slot.
@@ -60,7 +74,7 @@ int64_t split_backward_bytes(const JobSpec& job, const Item& item) {
     case ItemKind::Embedding:
       return residual;
     case ItemKind::Block:
-      return sum({residual, residual, tensor_bytes(activated_elements(job, item.layer), narrow_bytes(job))});
+      return sum({residual, residual, activated_bytes(job, item.layer)});
     case ItemKind::Head:
       return 0;
   }
@@ -182,7 +196,7 @@ int64_t action_workspace_bytes(const JobSpec& job) {
   const int64_t narrow = narrow_bytes(job);
   const int64_t residuals = model.hidden_dropout > 0 ? 7 : 5;
   return sum({times(residuals, residual_bytes(job)),
-              times(2, tensor_bytes(tokens * model.intermediate_size, narrow)),
+              times(2, narrow_rows_bytes(job, widest_intermediate_size(model))),
               tensor_bytes(tokens * query_width(model), narrow), tensor_bytes(tokens),
               qk_norm_workspace_bytes(job), expert_workspace_bytes(job),
               job.data.end_of_document >= 0 ? tensor_bytes(tokens) : 0});

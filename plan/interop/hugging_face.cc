@@ -65,6 +65,7 @@ const Architecture& architecture_of(const ModelSpec& model) {
     if (model.qk_norm_across_heads) return kOwn;
     return each_head ? kQwen3 : kLlama;
   }
+  if (model.moe.num_shared_experts > 0) return kOwn;
   if (each_head) return kQwen3Moe;
   if (is_mixtral(model)) return kMixtral;
   const bool in_all = static_cast<int64_t>(model.moe.layers.size()) == model.num_hidden_layers;
@@ -281,6 +282,8 @@ void read_experts(ConfigReader& reader, const Architecture& architecture, ModelS
   } else {
     for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) moe.layers.push_back(layer);
   }
+  if (architecture.name == kOwn.name && reader.find("num_shared_experts") != nullptr)
+    moe.num_shared_experts = reader.integer("num_shared_experts", 64);
   if (moe.layers.empty() && model.num_hidden_layers > 0)
     reader.expected("mlp_only_layers", "a block that has experts", "none");
   if (moe.num_experts_per_tok > moe.num_experts) {
@@ -301,6 +304,7 @@ void write_experts(const ModelSpec& model, ExpertKeys keys, nlohmann::ordered_js
     return;
   }
   json["moe_intermediate_size"] = moe.moe_intermediate_size;
+  if (moe.num_shared_experts > 0) json["num_shared_experts"] = moe.num_shared_experts;
   json["decoder_sparse_step"] = 1;
   json["mlp_only_layers"] = nlohmann::ordered_json::array();
   for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {

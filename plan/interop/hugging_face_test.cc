@@ -188,6 +188,25 @@ TEST(HuggingFace, model_that_nobody_else_has_is_written_under_a_name_of_our_own)
   EXPECT_EQ(model_keys(*again), model_keys(model));
 }
 
+TEST(HuggingFace, shared_experts_are_of_our_own_name_alone) {
+  // Where others have them, they are gated (Qwen2-MoE) or stand beside another router (DeepSeek-V3, GLM-4-MoE).
+  ModelSpec model = *model_from_hugging_face(fixture("qwen3_moe"));
+  model.moe.num_shared_experts = 2;
+  Json written = Json::parse(model_to_hugging_face(model, "float32"));
+  EXPECT_EQ(written["architectures"][0], "PenstockForCausalLM");
+  const auto again = model_from_hugging_face(written.dump());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->moe.num_shared_experts, 2);
+  EXPECT_EQ(model_keys(*again), model_keys(model));
+  written["num_shared_experts"] = 65;
+  EXPECT_THAT(message(model_from_hugging_face(written.dump()).status()),
+              HasSubstr("num_shared_experts: expected a whole number from 1 to 64, found 65"));
+  Json other = Json::parse(fixture("qwen3_moe"));
+  other["num_shared_experts"] = 2;
+  EXPECT_THAT(message(model_from_hugging_face(other.dump()).status()),
+              HasSubstr("\"num_shared_experts\": expected no such key"));
+}
+
 TEST(HuggingFace, model_that_is_written_reads_back_the_same) {
   for (const char* name : {"llama", "sharded", "deep", "qwen3", "qwen3_moe", "olmoe", "mixtral"}) {
     const auto model = model_from_hugging_face(fixture(name));

@@ -13,6 +13,7 @@
 #include "plan/spec/internal/flushes.h"
 #include "plan/spec/internal/sections.h"
 #include "plan/spec/limits.h"
+#include "plan/spec/network_widths.h"
 #include "plan/spec/parameters.h"
 
 namespace penstock::plan {
@@ -142,8 +143,10 @@ class JobReader {
     const auto heads = static_cast<double>(model.num_attention_heads);
     const double attention = heads * static_cast<double>(model.head_size());  // of a query of all heads
     const auto of_experts = static_cast<double>(model.moe.layers.size());
+    const auto shared = static_cast<double>(shared_intermediate_size(model));
     const double all_experts =
-        static_cast<double>(model.moe.num_experts) * static_cast<double>(model.moe.moe_intermediate_size);
+        static_cast<double>(model.moe.num_experts) * static_cast<double>(model.moe.moe_intermediate_size) +
+        shared;
     const double parameters = layers * (4 * hidden * attention + 3 * hidden * inner) +
                               of_experts * 3 * hidden * (all_experts + 1) +
                               2 * hidden * static_cast<double>(model.vocab_size);
@@ -159,7 +162,7 @@ class JobReader {
                            (3 * hidden + 3 * static_cast<double>(model.moe.moe_intermediate_size) + 64);
     const double activations =
         4 * tokens * (layers + 1) * (4 * hidden + 4 * attention + 2 * inner + heads + 64) +
-        4 * tokens * of_experts * (of_rows + static_cast<double>(model.moe.num_experts));
+        4 * tokens * of_experts * (of_rows + 3 * shared + static_cast<double>(model.moe.num_experts));
     if (activations > kMostActivationBytes) {
       problems_.expected(line_in(root, "train", "global_batch_size"), "train.global_batch_size",
                          fmt::format("at most {:.3g} bytes of activations in a step", kMostActivationBytes),

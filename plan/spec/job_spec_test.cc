@@ -162,6 +162,7 @@ TEST(ParseJobSpec, experts_are_read_with_their_defaults) {
   EXPECT_EQ(moe.num_experts_per_tok, 2);
   EXPECT_EQ(moe.moe_intermediate_size, 64);
   EXPECT_THAT(moe.layers, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(moe.num_shared_experts, 0);
   EXPECT_FALSE(moe.norm_topk_prob);
   EXPECT_EQ(moe.router_aux_loss_coef, 0.01);
   EXPECT_EQ(moe.router_z_loss_coef, 0);
@@ -175,9 +176,10 @@ TEST(ParseJobSpec, experts_are_read_with_their_defaults) {
 TEST(ParseJobSpec, every_key_of_experts_is_read) {
   const JobSpec spec = *parse_job_spec(with(
       "tie_word_embeddings: false",
-      "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, num_shared_experts: 0, layers: [1, "
+      "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, num_shared_experts: 3, layers: [1, "
       "6], norm_topk_prob: true, router_aux_loss_coef: 0.02, router_z_loss_coef: 1e-3, capacity_factor: 1.2}"));
   const MoeSpec& moe = spec.model.moe;
+  EXPECT_EQ(moe.num_shared_experts, 3);
   EXPECT_THAT(moe.layers, ElementsAre(1, 6));
   EXPECT_TRUE(spec.model.has_experts(LayerIndex(6)));
   EXPECT_FALSE(spec.model.has_experts(LayerIndex(5)));
@@ -475,6 +477,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 64, experts: 3}",
                 "line 12: model.moe.experts: expected a key of model.moe (num_experts, num_experts_per_tok, "
                 "moe_intermediate_size and 6 more), found an unknown key"},
+        Refusal{
+            "tie_word_embeddings: false",
+            "moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 262145, num_shared_experts: 2}",
+            "line 12: model.moe.num_shared_experts: expected at most 524288 in num_shared_experts x "
+            "moe_intermediate_size, found 2 x 262145"},
         Refusal{
             "num_hidden_layers: 8\n  num_attention_heads: 4",
             "num_hidden_layers: 4096\n  moe: {num_experts: 1024, num_experts_per_tok: 2, moe_intermediate_size: 64}\n"

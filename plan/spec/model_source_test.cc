@@ -89,6 +89,7 @@ ModelSpec small_experts() {
   model.moe.num_experts = 6;
   model.moe.num_experts_per_tok = 2;
   model.moe.moe_intermediate_size = 40;
+  model.moe.num_shared_experts = 2;
   model.moe.layers = {1};
   model.moe.norm_topk_prob = true;
   model.moe.router_aux_loss_coef = 1.0 / 3e5;
@@ -99,6 +100,7 @@ TEST(ModelSource, experts_of_the_folder_become_those_of_the_job) {
   const StatusOr<JobSpec> spec = parse_job_spec(resolved(job("model: {from: x}\n"), small_experts()));
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(model_keys(spec->model), model_keys(small_experts()));
+  EXPECT_EQ(spec->model.moe.num_shared_experts, 2);
   EXPECT_EQ(spec->model.moe.router_aux_loss_coef, 1.0 / 3e5);
 }
 
@@ -114,6 +116,8 @@ TEST(ModelSource, job_may_say_how_its_experts_train_and_not_what_they_are) {
   EXPECT_EQ(spec->model.moe.capacity_factor, 2);
   EXPECT_EQ(spec->model.moe.moe_intermediate_size, 40);
   EXPECT_THAT(refusal(with_moe("num_experts: 8")), HasSubstr("model.moe.num_experts: expected 6, as"));
+  EXPECT_THAT(refusal(with_moe("num_shared_experts: 0")),
+              HasSubstr("model.moe.num_shared_experts: expected 2, as"));
   EXPECT_THAT(refusal(with_moe("layers: [0, 1]")), HasSubstr("model.moe.layers: expected [1], as"));
   EXPECT_THAT(refusal(with_moe("norm_topk_prob: false")),
               HasSubstr("model.moe.norm_topk_prob: expected true"));

@@ -9,7 +9,7 @@
 namespace penstock::plan {
 
 struct ParameterCount {
-  int64_t dense = 0;
+  int64_t dense = 0;    // shared experts among them
   int64_t experts = 0;  // of routed experts
 
   int64_t total() const { return dense + experts; }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "plan/spec/network_widths.h"
+
 namespace penstock::plan {
 namespace {
 
@@ -57,6 +59,9 @@ void add_network(const std::string& prefix, int64_t hidden, int64_t intermediate
 
 void add_experts(const ModelSpec& model, const std::string& prefix, Item item, ParameterList& list) {
   list.table(prefix + "gate.weight", model.moe.num_experts, model.hidden_size, item);
+  if (model.moe.num_shared_experts > 0) {
+    add_network(prefix + "shared_experts.", model.hidden_size, shared_intermediate_size(model), item, list);
+  }
   for (int64_t expert = 0; expert < model.moe.num_experts; ++expert) {
     add_network(fmt::format("{}experts.{}.", prefix, expert), model.hidden_size,
                 model.moe.moe_intermediate_size, item, list, expert);
@@ -116,7 +121,7 @@ std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vect
 bool is_mixtral(const ModelSpec& model) {
   const auto experts_in = static_cast<int64_t>(model.moe.layers.size());
   return model.moe.num_experts > 0 && experts_in == model.num_hidden_layers && model.moe.norm_topk_prob &&
-         !model.qk_norm;
+         model.moe.num_shared_experts == 0 && !model.qk_norm;
 }
 
 bool holds_tied_head(const ModelSpec& model, const std::vector<Item>& items) {

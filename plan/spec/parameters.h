@@ -1,5 +1,5 @@
-// The parameters of a model: names and shapes as Hugging Face Llama, with experts as OLMoE and Qwen3-MoE, in model
-// order. The order is part of the numerics contract (gradient norm, weights digest), the names key the initialisation.
+// The parameters of a model: names and shapes as Hugging Face Llama, with experts as OLMoE and Qwen3-MoE, with shared
+// ones as DeepSeek, in model order. The order is part of the numerics contract (gradient norm, weights digest), the names key the initialisation.
 #pragma once
 
 #include <cstdint>
@@ -36,14 +36,14 @@ struct ExpertRange {
 
 // In the order in which a forward pass meets them: embedding; per block the norm before attention, q, k, v,
 // o, with qk_norm the norms of q's and k's heads, the norm before the MLP, gate, up, down or, in a block with experts,
-// the router and then gate, up, down of each expert; final norm, LM head. With tie_word_embeddings there is no LM head:
+// the router, then gate, up, down of the shared experts' one network and those of each routed expert; final norm, LM head. With tie_word_embeddings there is no LM head:
 // the head uses the embedding's matrix, which counts once.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& model);
 // Those of the given items, with no other experts than these, in model order and with their places in the whole model.
 std::vector<ParameterSpec> parameters_of(const ModelSpec& model, const std::vector<Item>& items,
                                          const ExpertRange& experts = {});
 
-// A model whose every block has experts, with weights that sum to one and without norms of queries and keys.
+// A model whose every block has experts, none shared, whose weights sum to one, without norms of queries and keys.
 bool is_mixtral(const ModelSpec& model);
 
 // Whether `items` use the tied matrix as their head does.

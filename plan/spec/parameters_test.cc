@@ -77,6 +77,27 @@ TEST(Parameters, experts_have_the_names_and_shapes_of_olmoe_and_qwen3_moe) {
                                  "model.layers.1.mlp.experts.1.down_proj.weight 16 12 packed"));
 }
 
+TEST(Parameters, shared_experts_are_one_dense_network_between_the_router_and_the_routed_ones) {
+  ModelSpec model = small_experts();
+  model.moe.layers = {0, 1};
+  model.moe.norm_topk_prob = true;  // a Mixtral, were they not there
+  model.moe.num_shared_experts = 3;
+  std::vector<std::string> lines;
+  for (const ParameterSpec& parameter : model_parameters(model)) {
+    EXPECT_EQ(parameter.stored_name, parameter.name);
+    if (!parameter.name.starts_with("model.layers.1.mlp.")) continue;
+    std::string line = parameter.name.substr(19);
+    for (const int64_t extent : parameter.shape) line += " " + std::to_string(extent);
+    lines.push_back(line + (parameter.is_dense() ? " dense" : ""));
+  }
+  lines.resize(5);
+  EXPECT_THAT(lines, ElementsAre("gate.weight 2 16 dense",                       //
+                                 "shared_experts.gate_proj.weight 36 16 dense",  //
+                                 "shared_experts.up_proj.weight 36 16 dense",    //
+                                 "shared_experts.down_proj.weight 16 36 dense",  //
+                                 "experts.0.gate_proj.weight 12 16"));
+}
+
 TEST(Parameters, a_model_that_is_mixtrals_is_stored_with_mixtrals_names) {
   ModelSpec model = small_experts();
   model.moe.layers = {0, 1};

@@ -9,6 +9,7 @@ from tests.support import cluster as support
 
 MOE = (", moe: {num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 32, layers: [1, 2, 4],"
        " norm_topk_prob: true, router_aux_loss_coef: 0.01, router_z_loss_coef: 0.001}")
+BESIDE_SHARED_ONES = MOE.replace("layers:", "num_shared_experts: 1, layers:")
 # name, stages a rank; P = 2
 SYNCHRONOUS = (("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved-1f1b", 2), ("looped-bfs", 2), ("1f1b-v", 2),
                ("zb-h1", 1), ("zb-h2", 1), ("zb-auto", 1), ("zb-v", 2), ("v-half", 2), ("v-min", 2), ("v-auto", 2),
@@ -89,7 +90,7 @@ class ExpertsOverRanks(unittest.TestCase):
         self.assertEqual(self.outcome(pipeline=2, schedule="1f1b", data=3, **batch), fixed)
 
     def test_halves_of_a_microbatch_train_on_every_shape_alike(self):
-        halves = dict(expert=2, extra="two_batch_overlap: true")
+        halves = dict(expert=2, extra="two_batch_overlap: true", model=BESIDE_SHARED_ONES)
         fixed = self.outcome(pipeline=1, schedule="naive", **halves)
         self.assertLess(fixed[0][-1], 0.8 * fixed[0][0])
         for shape in (dict(pipeline=2, schedule="1f1b"), dict(pipeline=2, schedule="zb-h1"),
@@ -130,7 +131,8 @@ class ExpertsOverRanks(unittest.TestCase):
         """Of every rank and kind, within 3 %; what recomputation leaves out of the activations, too."""
         activations = {}
         for recompute in ("none", "full"):
-            name = self.submit(pipeline=2, schedule="1f1b", expert=2, steps=3, extra=f"recompute: {recompute}")
+            name = self.submit(pipeline=2, schedule="1f1b", expert=2, steps=3, extra=f"recompute: {recompute}",
+                               model=BESIDE_SHARED_ONES)
             self.cluster.wait_for_state(name, "succeeded", 60)
             memory = self.cluster.job(name)["memory"]
             self.assertEqual([rank["rank"] for rank in memory], [0, 1, 2, 3])

@@ -58,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(Degrees, AgainstOneProcess,
                                            Shape{.pipeline = 2, .data = 2, .model = kExperts},
                                            Shape{.pipeline = 2, .data = 3, .model = kExperts},
                                            Shape{.pipeline = 2, .expert = 2, .data = 2, .model = kExperts},
-                                           Shape{.pipeline = 4, .expert = 2, .model = kExperts}));
+                                           Shape{.pipeline = 4, .expert = 2, .model = kExperts},
+                                           Shape{.pipeline = 2, .expert = 2, .model = kSharedExperts}));
 
 // At fixed M_E and D_E no bit knows the rest. Experts are in blocks 1, 2 and 5: some stages have none, and so do most
 // ranks of interleaved and V placements in one of their stages.
@@ -120,6 +121,25 @@ INSTANTIATE_TEST_SUITE_P(
               .parallel = ", shard_optimizer: true",
               .model = kExperts,
               .microbatch_size = 1}));
+
+INSTANTIATE_TEST_SUITE_P(
+    BesideSharedOnes, SharedOut,
+    ::testing::Values(
+        Shape{.pipeline = 2, .expert = 2, .model = kSharedExperts, .extra = "recompute: full\n"},
+        Shape{.pipeline = 4, .expert = 2, .schedule = "zb-h1", .model = kSharedExperts},
+        Shape{.pipeline = 2,
+              .expert = 2,
+              .data = 2,
+              .schedule = "zb-v",
+              .stages_per_rank = 2,
+              .parallel = ", shard_optimizer: true",
+              .model = kSharedExperts,
+              .extra = "recompute: [1, 5]\n"},
+        Shape{.pipeline = 2,
+              .schedule = "interleaved-1f1b",
+              .stages_per_rank = 2,
+              .model = kSharedExperts,
+              .dtype = "bfloat16"}));
 
 // A second forward of a block sends its rows again, on all ranks of the stage.
 INSTANTIATE_TEST_SUITE_P(

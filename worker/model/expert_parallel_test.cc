@@ -13,7 +13,7 @@ namespace penstock::worker {
 namespace {
 
 bool is_of_experts(const std::string& name) {
-  return name.find("experts") != std::string::npos;
+  return name.find(".experts.") != std::string::npos;
 }
 
 // Tokens of every rank have the bits of one rank that has all experts, microbatch by microbatch.
@@ -132,16 +132,18 @@ TEST_P(ExpertParallel, forwards_whose_backwards_will_not_come_leave_no_payload_b
 
 INSTANTIATE_TEST_SUITE_P(
     Variants, ExpertParallel,
-    ::testing::Values(Variant{.ranks = 2}, Variant{.ranks = 4}, Variant{.ranks = 8, .dtype = "bfloat16"},
-                      Variant{.ranks = 2, .capacity_factor = 0.8},
-                      Variant{.ranks = 4, .capacity_factor = 0.8}, Variant{.ranks = 2, .recomputed = true},
-                      Variant{.ranks = 2, .dtype = "bfloat16", .halves = true},
-                      Variant{.ranks = 4, .capacity_factor = 0.8, .halves = true},
-                      Variant{.ranks = 2, .halves = true, .recomputed = true}),
+    ::testing::Values(
+        Variant{.ranks = 2}, Variant{.ranks = 4}, Variant{.ranks = 8, .dtype = "bfloat16"},
+        Variant{.ranks = 2, .capacity_factor = 0.8}, Variant{.ranks = 4, .capacity_factor = 0.8},
+        Variant{.ranks = 2, .recomputed = true}, Variant{.ranks = 2, .dtype = "bfloat16", .halves = true},
+        Variant{.ranks = 4, .capacity_factor = 0.8, .halves = true},
+        Variant{.ranks = 2, .halves = true, .recomputed = true}, Variant{.ranks = 2, .shared = 3},
+        Variant{.ranks = 4, .dtype = "bfloat16", .halves = true, .recomputed = true, .shared = 1}),
     [](const auto& tested) {
       const Variant& v = tested.param;
-      return fmt::format("{}_ranks_{}{}{}{}", v.ranks, v.dtype, v.capacity_factor > 0 ? "_capacity" : "",
-                         v.halves ? "_halves" : "", v.recomputed ? "_recomputed" : "");
+      return fmt::format("{}_ranks_{}{}{}{}{}", v.ranks, v.dtype, v.capacity_factor > 0 ? "_capacity" : "",
+                         v.halves ? "_halves" : "", v.recomputed ? "_recomputed" : "",
+                         v.shared > 0 ? "_shared" : "");
     });
 
 TEST(ExpertLoads, of_a_step_that_has_not_ended_are_not_those_of_the_next) {

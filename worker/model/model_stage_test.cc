@@ -81,7 +81,9 @@ TEST_F(ModelStageTest, any_split_and_order_gives_the_same_bits_whatever_the_mode
       in_bfloat16(with_experts(with_norms_across_heads(with_uneven_microbatches(job())))),
       with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job()))))),
       in_bfloat16(
-          with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job()))))))};
+          with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job())))))),
+      with_shared_experts(job()),
+      in_bfloat16(with_capacity(with_shared_experts(with_dropout(job()))))};
   const plan::JobSpec plain = job();
   SequentialRun base(plain, cut(plain.model));
   base.run_step(1);
@@ -290,7 +292,8 @@ TEST_F(ModelStageTest, a_forward_that_comes_twice_in_a_step_is_an_error) {
 TEST_F(ModelStageTest, slots_and_parameters_take_the_predicted_bytes) {
   // Memory budgets are decided by the formulas of plan/cost before anything is allocated.
   for (const plan::JobSpec& spec :
-       {job(), in_bfloat16(job()), with_experts(job()), in_bfloat16(with_capacity(with_experts(job())))}) {
+       {job(), in_bfloat16(job()), with_experts(job()), in_bfloat16(with_capacity(with_experts(job()))),
+        with_shared_experts(job()), in_bfloat16(with_shared_experts(job()))}) {
     for (const std::vector<size_t>& counts : std::vector<std::vector<size_t>>{{7}, {3, 3, 1}, {1, 5, 1}}) {
       for (const std::vector<plan::Item>& items : cut(spec.model, counts)) {
         for (const plan::BackwardForm form : {plan::BackwardForm::Fused, plan::BackwardForm::Split}) {
@@ -438,6 +441,8 @@ TEST_F(ModelStageTest, a_backward_in_halves_gives_the_bits_of_the_whole_one) {
       with_documents(job()),
       with_experts(with_norms_across_heads(job())),
       with_capacity(with_experts(with_dropout(with_uneven_microbatches(job())))),
+      with_shared_experts(job()),
+      with_shared_experts(with_dropout(with_uneven_microbatches(job()))),
       with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job())))))};
   for (size_t i = 0, plain = jobs.size(); i < plain; ++i) jobs.push_back(in_bfloat16(jobs[i]));
   for (size_t i = 0; i < jobs.size(); ++i) {

@@ -30,8 +30,11 @@ plan::JobSpec recomputing_all(plan::JobSpec job) {
 // Everything that a block's forward may depend on: masks, documents, norms, choices, a microbatch that is filled up.
 std::vector<plan::JobSpec> everything(const plan::JobSpec& job) {
   std::vector<plan::JobSpec> jobs = {
-      job, with_dropout(with_qk_norm(with_documents(job))), with_experts(with_norms_across_heads(job)),
+      job,
+      with_dropout(with_qk_norm(with_documents(job))),
+      with_experts(with_norms_across_heads(job)),
       with_capacity(with_experts(with_dropout(with_uneven_microbatches(job)))),
+      with_shared_experts(with_dropout(job)),
       with_tied_embeddings(with_qk_norm(with_dropout(with_uneven_microbatches(with_documents(job)))))};
   for (size_t i = 0, plain = jobs.size(); i < plain; ++i) jobs.push_back(in_bfloat16(jobs[i]));
   return jobs;

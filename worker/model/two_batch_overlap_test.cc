@@ -115,14 +115,16 @@ TEST(TwoBatchOverlap, messages_with_rows_travel_while_the_other_half_is_worked_o
 
 TEST(TwoBatchOverlap, changes_no_bit_of_a_token) {
   // Without a capacity, which the halves have each for itself.
-  const auto halves = on_ranks(job_of({.ranks = 2, .halves = true}), all_in_order);
-  const auto whole = on_ranks(job_of({.ranks = 2}), all_in_order);
-  for (size_t r = 0; r < halves.size(); ++r) {
-    for (const auto& [number, outputs] : halves[r]->outputs()) {
-      expect_same_values(outputs, whole[r]->outputs().at(number), "float32", "outputs");
-    }
-    for (const auto& [number, gradients] : halves[r]->input_gradients()) {
-      expect_same_values(gradients, whole[r]->input_gradients().at(number), "float32", "input gradients");
+  for (const int64_t shared : {0, 2}) {
+    const auto halves = on_ranks(job_of({.ranks = 2, .halves = true, .shared = shared}), all_in_order);
+    const auto whole = on_ranks(job_of({.ranks = 2, .shared = shared}), all_in_order);
+    for (size_t r = 0; r < halves.size(); ++r) {
+      for (const auto& [number, outputs] : halves[r]->outputs()) {
+        expect_same_values(outputs, whole[r]->outputs().at(number), "float32", "outputs");
+      }
+      for (const auto& [number, gradients] : halves[r]->input_gradients()) {
+        expect_same_values(gradients, whole[r]->input_gradients().at(number), "float32", "input gradients");
+      }
     }
   }
 }

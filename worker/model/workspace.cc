@@ -1,5 +1,6 @@
 #include "worker/model/workspace.h"
 
+#include "plan/spec/network_widths.h"
 #include "worker/model/activation_type.h"
 #include "worker/model/layout.h"
 
@@ -28,8 +29,8 @@ StatusOr<Workspace> Workspace::create(const plan::JobSpec& job) {
   want(workspace.normed, {tokens, model.hidden_size}, type);
   want(workspace.normed_gradient, {tokens, model.hidden_size}, type);
   want(workspace.residual_gradient, {tokens, model.hidden_size}, type);
-  want(workspace.activated, {tokens, model.intermediate_size}, type);
-  want(workspace.activated_gradient, {tokens, model.intermediate_size}, type);
+  want(workspace.activated, {tokens, plan::widest_intermediate_size(model)}, type);
+  want(workspace.activated_gradient, {tokens, plan::widest_intermediate_size(model)}, type);
   want(workspace.attended_gradient, {tokens, query_width}, type);
   want(workspace.targets, {tokens}, kernels::DataType::Int32);
   if (model.hidden_dropout > 0) {

@@ -22,10 +22,10 @@ class Workspace {
 
   int64_t bytes() const { return slab_.bytes(); }
 
-  // Of the activations' type unless said otherwise. T tokens of a microbatch, H hidden, I intermediate, Hq and Hkv
+  // Of the activations' type unless said otherwise. T tokens of a microbatch, H hidden, I the widest intermediate, Hq and Hkv
   // heads of D.
   kernels::TensorView edge[2];             // [T, H]   gradient of the residual between two items of one stage
-  kernels::TensorView normed;              // [T, H]   output of a norm
+  kernels::TensorView normed;              // [T, H]   output of a norm; in a backward what routed experts add
   kernels::TensorView normed_gradient;     // [T, H]
   kernels::TensorView residual_gradient;   // [T, H]   of h, inside a block
   kernels::TensorView activated;           // [T, I]   silu(gate) * up

@@ -2,6 +2,7 @@
 
 #include "plan/spec/internal/sections.h"
 #include "plan/spec/limits.h"
+#include "plan/spec/network_widths.h"
 
 namespace penstock::plan {
 namespace {
@@ -33,6 +34,7 @@ void check_heads(const Section& section, const ModelSpec& model, Problems& probl
   }
 }
 
+constexpr int64_t kWidestNetwork = 1 << 19;
 constexpr int64_t kMostExpertsOfAModel = 24'576;  // 3 parameters each: as many as a job's messages carry
 
 void read_capacity(Section& section, double& capacity_factor, Problems& problems) {
@@ -54,7 +56,7 @@ void read_moe(Section section, ModelSpec& model, Problems& problems, Need need) 
   MoeSpec& moe = model.moe;
   section.integer("num_experts", moe.num_experts, {1, 1024}, need);
   section.integer("num_experts_per_tok", moe.num_experts_per_tok, {1, 64}, need);
-  section.integer("moe_intermediate_size", moe.moe_intermediate_size, {1, 1 << 19}, need);
+  section.integer("moe_intermediate_size", moe.moe_intermediate_size, {1, kWidestNetwork}, need);
   section.integer("num_shared_experts", moe.num_shared_experts, {0, 64});
   if (moe.layers.empty()) {
     for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) moe.layers.push_back(layer);
@@ -70,6 +72,11 @@ void read_moe(Section section, ModelSpec& model, Problems& problems, Need need) 
                       fmt::format("at most num_experts ({})", moe.num_experts),
                       fmt::format("{}", moe.num_experts_per_tok));
   }
+  if (shared_intermediate_size(model) > kWidestNetwork) {
+    problems.expected(section.line_of("num_shared_experts"), section.field("num_shared_experts"),
+                      fmt::format("at most {} in num_shared_experts x moe_intermediate_size", kWidestNetwork),
+                      fmt::format("{} x {}", moe.num_shared_experts, moe.moe_intermediate_size));
+  }
   const int64_t experts = moe.num_experts * static_cast<int64_t>(moe.layers.size());
   if (experts > kMostExpertsOfAModel) {
     problems.expected(section.line_of("num_experts"), section.field("num_experts"),
@@ -84,7 +91,7 @@ void read_architecture(Section& section, ModelSpec& model, Need need) {
   section.integer("hidden_size", model.hidden_size, {1, 1 << 17}, need);
   section.integer("num_hidden_layers", model.num_hidden_layers, {1, kMostBlocks}, need);
   section.integer("num_attention_heads", model.num_attention_heads, {1, 4096}, need);
-  section.integer("intermediate_size", model.intermediate_size, {1, 1 << 19}, need);
+  section.integer("intermediate_size", model.intermediate_size, {1, kWidestNetwork}, need);
   section.integer("max_position_embeddings", model.max_position_embeddings, {1, 1 << 20}, need);
   if (need == Need::Required) model.num_key_value_heads = model.num_attention_heads;
   section.integer("num_key_value_heads", model.num_key_value_heads, {1, 4096});
@@ -167,6 +174,7 @@ void check_experts_agree(const Section& section, const ModelSpec& given, const M
   agreement.check("num_experts", given.moe.num_experts, source.moe.num_experts);
   agreement.check("num_experts_per_tok", given.moe.num_experts_per_tok, source.moe.num_experts_per_tok);
   agreement.check("moe_intermediate_size", given.moe.moe_intermediate_size, source.moe.moe_intermediate_size);
+  agreement.check("num_shared_experts", given.moe.num_shared_experts, source.moe.num_shared_experts);
   agreement.check("layers", fmt::format("[{}]", fmt::join(given.moe.layers, ", ")),
                   fmt::format("[{}]", fmt::join(source.moe.layers, ", ")));
   agreement.check("norm_topk_prob", given.moe.norm_topk_prob, source.moe.norm_topk_prob);

@@ -52,6 +52,9 @@ struct Shape {
 inline constexpr const char* kEverything = ", tie_word_embeddings: true, qk_norm: true, hidden_dropout: 0.1";
 inline constexpr const char* kExperts =
     ", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, layers: [1, 2, 5]}";
+// Shared ones too: a network of 64, wider than the MLP.
+inline constexpr const char* kSharedExperts =
+    ", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, num_shared_experts: 4, layers: [1, 2, 5]}";
 
 inline const penstock::testing::TemporaryFolder& folder() {
   static penstock::testing::TemporaryFolder folder("penstock_pipelines");

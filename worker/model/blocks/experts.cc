@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/spec/network_widths.h"
 #include "worker/model/activation_type.h"
 #include "worker/model/model_stage.h"
 
@@ -49,6 +50,8 @@ Experts::Saved::Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout&
   gate_up = layout.place(type, {rows_here, 2 * moe.moe_intermediate_size});
   if (form == plan::BackwardForm::Split)
     weighted = layout.place(type, {rows_here, moe.moe_intermediate_size});
+  if (moe.num_shared_experts > 0)
+    shared.emplace(job, plan::shared_intermediate_size(job.model), form, layout);
 }
 
 Experts::Experts(const StageEnvironment& environment, LayerIndex layer, const Saved& saved)
@@ -79,6 +82,7 @@ Experts::Experts(const StageEnvironment& environment, LayerIndex layer, const Sa
     gradients_.push_back({gate_.back()->gradient, of_expert("up_proj").gradient, down_.back()->gradient});
   }
   weights_.resize(gate_.size());
+  if (saved.shared) shared_.emplace(layer, "mlp.shared_experts", environment.parameters, *saved.shared);
   // A step for every microbatch in flight, and the one that has just ended.
   loads_.resize(leases_.size() + 1);
   for (ExpertLoad& load : loads_) {
@@ -180,6 +184,11 @@ Status Experts::forward_parts(const ItemCall& call, TensorView x, TensorView add
     dropped += call.operators.plan_dispatch(part.routing.expert, capacity_, part.own);
     PENSTOCK_RETURN_IF_ERROR(send_inputs(call, part, of_part(x, p)));
   }
+  // While the rows travel.
+  if (shared_) {
+    PENSTOCK_RETURN_IF_ERROR(shared_->forward(call, x, added, output));
+    added = output;
+  }
   for (int64_t p = 0; p < parts_; ++p) PENSTOCK_RETURN_IF_ERROR(run_experts(call, part(call, p)));
   for (int64_t p = 0; p < parts_; ++p) {
     const TensorView residual = added.empty() ? added : of_part(added, p);
@@ -239,6 +248,7 @@ Status Experts::input_gradient_parts(const ItemCall& call, TensorView output_gra
   for (int64_t p = 0; p < parts_; ++p) {
     PENSTOCK_RETURN_IF_ERROR(send_gradients(call, part(call, p), of_part(output_gradient, p)));
   }
+  if (shared_) PENSTOCK_RETURN_IF_ERROR(shared_->input_gradient(call, output_gradient, x_gradient));
   for (int64_t p = 0; p < parts_; ++p) PENSTOCK_RETURN_IF_ERROR(run_input_gradient(call, part(call, p)));
   for (int64_t p = 0; p < parts_; ++p) {
     PENSTOCK_RETURN_IF_ERROR(combine_gradients(call, part(call, p), of_part(x_gradient, p)));
@@ -301,8 +311,11 @@ Status Experts::combine_gradients(const ItemCall& call, const Part& part, Tensor
   const TensorView logit_gradient = part.routing.probabilities;
   ops.router_gradient(part.routing, normalise_, choice_gradient, counted(call, part.index), scales_,
                       logit_gradient);
-  ops.router_input_gradient(logit_gradient, router_.value, x_gradient);
-  ops.combine_rows(of_part(space.expert_payload_gradient, part.index), part.own, {}, x_gradient, x_gradient);
+  // Beside shared experts, whose gradient stands there already.
+  const TensorView routed = shared_ ? of_part(space.normed, part.index) : x_gradient;
+  ops.router_input_gradient(logit_gradient, router_.value, routed);
+  ops.combine_rows(of_part(space.expert_payload_gradient, part.index), part.own, {}, routed, routed);
+  if (shared_) ops.add(x_gradient, routed, x_gradient);
   return ok_status();
 }
 
@@ -324,6 +337,7 @@ void Experts::weight_gradient(const ItemCall& call, TensorView output_gradient, 
                                 offsets_here(call, part), gradients_);
   }
   ops.router_weight_gradient(saved_.probabilities.in(call.slot), x, router_.gradient);
+  if (shared_) shared_->weight_gradient(call, output_gradient, x);
   leases(call) = {};
 }
 

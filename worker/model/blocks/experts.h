@@ -5,6 +5,10 @@
 // token. Outputs and input gradients of a token are the bits of one rank; an expert's weight gradient is the sum over the
 // rows of all ranks in that order.
 //
+// Shared experts are one network beside them that every token goes through (mlp.h), on every rank, worked on while rows
+// travel. The output is its output with the residual, rounded, plus the routed rows; the input gradient its own plus the
+// sum of the router's and the rows', each of the two rounded.
+//
 // With a two-batch overlap a microbatch goes in two parts, each half of its sequences with rows, capacity and messages of
 // its own. While one travels the other is routed, computed or combined. In turn the parts leave the same bits; the
 // weight gradient is that of the first and then that of the second.
@@ -21,6 +25,7 @@
 //   counts         [P N, E / N]  i32   only where experts are shared out: rows of each rank for each of this one's
 //   gate_up        [P L, 2 I]    a     the input gradient writes theirs over them
 //   weighted       [P L, I]      a     only where the backward is split, from I to W. Else it is the workspace's
+//   what the network of the shared experts saves
 // The payload [P L, H] a, the experts' inputs, stands in a slot of the block's pool (worker/buffers/payload_pool.h). The
 // forward leases it and the weight gradient, its last consumer, gives it back; a forward that keeps nothing does so at
 // its own end. Where experts are shared out, the gradients of their outputs that came stand in a second kind of slot,
@@ -39,6 +44,7 @@
 #include "plan/spec/job_spec.h"
 #include "worker/collectives/row_exchange.h"
 #include "worker/model/blocks/feed_forward.h"
+#include "worker/model/blocks/mlp.h"
 #include "worker/model/expert_load.h"
 #include "worker/model/layout.h"
 #include "worker/model/parameters.h"
@@ -53,6 +59,7 @@ class Experts final : public FeedForward {
   struct Saved {
     Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout);
     Place probabilities, log_sum_exp, expert, weight, row, source, offsets, counts, gate_up, weighted;
+    std::optional<Mlp::Saved> shared;
   };
   Experts(const StageEnvironment& environment, LayerIndex layer, const Saved& saved);
 
@@ -123,6 +130,7 @@ class Experts final : public FeedForward {
   bool normalise_;
   kernels::RouterLossScales scales_;
   const Parameter& router_;
+  std::optional<Mlp> shared_;
   std::vector<const Parameter*> gate_, down_;    // by expert of this rank; up shares gate's product
   std::vector<kernels::ExpertWeights> weights_;  // of the version that is read
   std::vector<kernels::ExpertGradients> gradients_;

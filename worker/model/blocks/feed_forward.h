@@ -1,4 +1,5 @@
-// What stands behind the second norm of a block: one SwiGLU network (mlp.h), or routed experts (experts.h).
+// What stands behind the second norm of a block: one SwiGLU network (mlp.h), or routed experts (experts.h), with shared ones beside
+// them or without.
 //
 // It works on the block's own slot: at construction it lays out what it saves there. T tokens, H hidden; x is the
 // norm's output. As in item.h the halves of a backward run the operations of the whole one on the same values, and may

@@ -1,9 +1,11 @@
-// One SwiGLU network: down (silu(gate x) up x).
+// One SwiGLU network: down (silu(gate x) up x). A block's MLP, or the shared experts beside its routed ones.
 //
 // Saved (T tokens, I intermediate, a the activations' type):
 //   gate_up    [T, 2 I]  a    gate and up; the input gradient writes theirs over them
 //   activated  [T, I]    a    only where the backward is split: silu(gate) * up, from I to W. Else it is the workspace's
 #pragma once
+
+#include <string>
 
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
@@ -16,10 +18,12 @@ namespace penstock::worker {
 class Mlp final : public FeedForward {
  public:
   struct Saved {
-    Saved(const plan::JobSpec& job, plan::BackwardForm form, Layout& layout);
+    Saved(const plan::JobSpec& job, int64_t intermediate_size, plan::BackwardForm form, Layout& layout);
+    int64_t intermediate_size;
     Place gate_up, activated;
   };
-  Mlp(const plan::JobSpec& job, LayerIndex layer, const ParameterStore& parameters, const Saved& saved);
+  // `name`: what stands before its matrices' names in the block, "mlp".
+  Mlp(LayerIndex layer, const std::string& name, const ParameterStore& parameters, const Saved& saved);
 
   Status forward(const ItemCall& call, kernels::TensorView x, kernels::TensorView added,
                  kernels::TensorView output) override;
@@ -31,10 +35,10 @@ class Mlp final : public FeedForward {
  private:
   kernels::TensorView gate_of(kernels::TensorView gate_up) const;
   kernels::TensorView up_of(kernels::TensorView gate_up) const;
+  kernels::TensorView in_workspace(kernels::TensorView widest) const;
   kernels::TensorView activated(const ItemCall& call) const;
 
   Saved saved_;
-  int64_t intermediate_;
   const Parameter &gate_, &up_, &down_;
 };
 

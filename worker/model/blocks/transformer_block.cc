@@ -41,7 +41,8 @@ std::unique_ptr<FeedForward> make_feed_forward(const StageEnvironment& environme
   if (job.model.has_experts(layer)) {
     return std::make_unique<Experts>(environment, layer, Experts::Saved(job, form, layout.saved));
   }
-  return std::make_unique<Mlp>(job, layer, environment.parameters, Mlp::Saved(job, form, layout.saved));
+  return std::make_unique<Mlp>(layer, "mlp", environment.parameters,
+                               Mlp::Saved(job, job.model.intermediate_size, form, layout.saved));
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ void TransformerBlock::place(const plan::JobSpec& job, LayerIndex layer, plan::B
   if (job.model.has_experts(layer)) {
     Experts::Saved(job, form, layout.saved);
   } else {
-    Mlp::Saved(job, form, layout.saved);
+    Mlp::Saved(job, job.model.intermediate_size, form, layout.saved);
   }
 }
 

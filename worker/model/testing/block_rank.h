@@ -54,6 +54,8 @@ class RandomRows {
 
 class BlockRank {
  public:
+  static constexpr uint32_t kInputSeed = 1, kGradientSeed = 900'001;  // of inputs and of gradients of outputs
+
   // `group`: null where the rank has all experts.
   BlockRank(const plan::JobSpec& job, int expert_rank, const GroupMember* group)
       : job_(job),
@@ -132,7 +134,6 @@ class BlockRank {
 
  private:
   static constexpr plan::BackwardForm kForm = plan::BackwardForm::Split;
-  static constexpr uint32_t kInputSeed = 1, kGradientSeed = 900'001;
   inline static const std::vector<plan::Item> kItems = {{plan::ItemKind::Block, LayerIndex(0)}};
 
   StageCall call_for(int64_t microbatch) const {

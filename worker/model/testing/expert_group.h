@@ -21,10 +21,12 @@ struct Variant {
   double capacity_factor = 0;
   bool halves = false;
   bool recomputed = false;
+  int64_t shared = 0;  // shared experts
 
   friend void PrintTo(const Variant& variant, std::ostream* out) {
     *out << variant.ranks << " ranks " << variant.dtype << " capacity " << variant.capacity_factor
-         << (variant.halves ? " in halves" : "") << (variant.recomputed ? " recomputed" : "");
+         << (variant.halves ? " in halves" : "") << (variant.recomputed ? " recomputed" : "")
+         << (variant.shared > 0 ? " beside shared ones" : "");
   }
 };
 
@@ -46,7 +48,8 @@ inline plan::JobSpec job_of(const Variant& variant) {
                    .norm_topk_prob = true,
                    .router_aux_loss_coef = 0.1,
                    .router_z_loss_coef = 0.01,
-                   .capacity_factor = variant.capacity_factor};
+                   .capacity_factor = variant.capacity_factor,
+                   .num_shared_experts = variant.shared};
   job.data.sequence_length = 15;
   job.train.dtype = variant.dtype;
   job.train.microbatch_size = kSequences;

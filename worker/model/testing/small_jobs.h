@@ -107,6 +107,12 @@ inline plan::JobSpec with_experts(plan::JobSpec job) {
                    .router_z_loss_coef = 0.01};
   return job;
 }
+// Beside the routed ones a network of 60, wider than an MLP.
+inline plan::JobSpec with_shared_experts(plan::JobSpec job) {
+  job = with_experts(std::move(job));
+  job.model.moe.num_shared_experts = 3;
+  return job;
+}
 inline plan::JobSpec with_capacity(plan::JobSpec job) {
   job.model.moe.capacity_factor = 0.9;
   return job;
