@@ -47,11 +47,12 @@ StatusOr<std::string> with_model_source(const std::string& yaml, const std::stri
 namespace {
 
 std::string moe_key(const MoeSpec& moe) {
+  const std::string shared =
+      moe.num_shared_experts == 0 ? "" : fmt::format("num_shared_experts: {}, ", moe.num_shared_experts);
   return fmt::format(
-      "moe: {{num_experts: {}, num_experts_per_tok: {}, moe_intermediate_size: {}, num_shared_experts: {}, "
-      "layers: [{}], norm_topk_prob: {}, "
+      "moe: {{num_experts: {}, num_experts_per_tok: {}, moe_intermediate_size: {}, {}layers: [{}], norm_topk_prob: {}, "
       "router_aux_loss_coef: {}, router_z_loss_coef: {}, capacity_factor: {}}}",
-      moe.num_experts, moe.num_experts_per_tok, moe.moe_intermediate_size, moe.num_shared_experts,
+      moe.num_experts, moe.num_experts_per_tok, moe.moe_intermediate_size, shared,
       fmt::join(moe.layers, ", "), moe.norm_topk_prob, moe.router_aux_loss_coef, moe.router_z_loss_coef,
       moe.capacity_factor == 0 ? "dropless" : fmt::format("{}", moe.capacity_factor));
 }
