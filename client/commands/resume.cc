@@ -13,7 +13,7 @@ namespace {
 constexpr Duration kRetryEvery = 500ms;
 constexpr int kRetries = 120;  // longer than ranks that nobody hears of may live
 
-// Ranks of a job that was paused a moment ago may still be stopping.
+// A job that was paused a moment ago may still drain, or its ranks be stopping.
 StatusOr<v1::JobState> resume_when_stopped(Coordinator& coordinator, const std::string& name,
                                            const std::string& yaml) {
   StatusOr<v1::JobState> state = coordinator.resume(name, yaml);

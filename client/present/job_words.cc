@@ -76,9 +76,10 @@ std::string tokens_per_second_text(const v1::Job& job) {
 
 double seconds_left(const v1::Job& job) {
   const auto left = static_cast<double>(job.steps() - job.step());
-  if (job.step() <= 0 || left < 0) return -1;
+  const auto done = static_cast<double>(job.step() - job.first_step());
+  if (done <= 0 || left < 0) return -1;
   // The mean over the run jumps less than the last step alone.
-  if (job.seconds() > 0) return left * job.seconds() / static_cast<double>(job.step());
+  if (job.seconds() > 0) return left * job.seconds() / done;
   return job.has_step_seconds() ? left * job.step_seconds() : -1;
 }
 

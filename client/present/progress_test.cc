@@ -28,6 +28,15 @@ TEST(ProgressLine, the_mean_over_the_run_wins_over_the_last_step) {
   EXPECT_EQ(progress_line(job), "step 50/200  loss 2.3457  12.3k tokens/s  ETA 30s");
 }
 
+TEST(ProgressLine, steps_of_the_job_before_took_none_of_its_time) {
+  v1::Job job = running(180);
+  job.set_first_step(170);
+  job.set_seconds(10);
+  EXPECT_EQ(progress_line(job), "step 180/200  loss 2.3457  12.3k tokens/s  ETA 20s");
+  job.set_step(170);
+  EXPECT_EQ(progress_line(job), "step 170/200  loss 2.3457  12.3k tokens/s");
+}
+
 TEST(ProgressLine, before_the_first_step_there_is_no_pace) {
   v1::Job job;
   job.set_steps(200);

@@ -95,6 +95,19 @@ class Recovery(unittest.TestCase):
         self.expect_same_result(name, whole, 2)
         self.assertEqual(self.cluster.run("pause", name).returncode, 1)
 
+    def test_pause_resume_and_export_may_follow_one_another_at_once(self):
+        # resume waits until the job has drained. All are kept, so that none is removed while it is exported.
+        all_kept = "checkpoint: {every: 10, keep: 40}\n"
+        name = self.running_with_checkpoints(extra=all_kept)
+        alone = self.cluster.write_job(**{**self.shape, "name": "kept", "extra": all_kept, "pipeline": 1,
+                                          "schedule": "gpipe"})
+        out = self.cluster.folder / "out"
+        for command in (["pause", name], ["resume", name, "--with", alone], ["checkpoint", "export", name, out],
+                        ["checkpoint", "verify", out]):
+            result = self.cluster.run(*command)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.cluster.wait_for_state(name, ENDS, 120)["state"], "succeeded")
+
     def test_checkpoints_are_folders_that_the_other_commands_take(self):
         name = self.running_with_checkpoints(steps=60)
         ended = self.cluster.wait_for_state(name, ENDS, 60)

@@ -38,6 +38,9 @@ Ticket pause(Turn& turn, Job& job, const std::string& principal) {
 }
 
 Status can_resume(const Job& job, const Resume& event) {
+  if (job.live() && job.status.state == JobState::Draining) {
+    return unavailable("resume: job {} is draining and not paused yet; try again", job.name());
+  }
   if (!job.live() || job.status.state != JobState::Paused) {
     return failed_precondition("resume: job {} is {}: only a paused one is resumed", job.name(),
                                to_string(job.ending ? job.ending->status.state : job.status.state));

@@ -63,6 +63,7 @@ TEST(Pausing, running_job_goes_on_to_its_next_checkpoint_and_gives_its_devices_b
   EXPECT_EQ(*pause(world, name), Draining);
   EXPECT_EQ(world.reason_of(name), "paused by bob: goes on to the checkpoint of step 4");
   EXPECT_EQ(*pause(world, name), Draining);  // asked again
+  EXPECT_EQ(resume(world, name).status().code(), StatusCode::kUnavailable);
   run_steps(world, name, 3, 5);
   EXPECT_EQ(world.state_of(name), Draining);
   const auto commands = world.tell(
