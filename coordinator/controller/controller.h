@@ -81,6 +81,8 @@ class Controller {
   // A traced step: the newest one without `step`. NotFound also when the step is not traced, with those that are.
   virtual void get_trace(std::string name, std::optional<int64_t> step,
                          std::function<void(StatusOr<TraceView>)> done) = 0;
+  // NotFound also when no step is measured.
+  virtual void get_measurements(std::string name, std::function<void(StatusOr<MeasurementsView>)> done) = 0;
   // By submission; without job file, stages, events and losses, so that a long list stays small.
   virtual void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) = 0;
   // Answers with the job's state once the cancellation is durable; a job that has ended keeps its state: no error.

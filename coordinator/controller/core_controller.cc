@@ -96,6 +96,7 @@ class Implementation final : public CoreController {
   void get_job(std::string name, bool include_losses, std::function<void(StatusOr<JobView>)> done) override;
   void get_trace(std::string name, std::optional<int64_t> step,
                  std::function<void(StatusOr<TraceView>)> done) override;
+  void get_measurements(std::string name, std::function<void(StatusOr<MeasurementsView>)> done) override;
   void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) override;
   void cancel_job(std::string name, std::string principal,
                   std::function<void(StatusOr<JobState>)> done) override;
@@ -418,6 +419,12 @@ void Implementation::get_trace(std::string name, std::optional<int64_t> step,
                                std::function<void(StatusOr<TraceView>)> done) {
   call<StatusOr<TraceView>>(
       done, [this, name = std::move(name), step, done] { done(view_trace(state_, name, step)); });
+}
+
+void Implementation::get_measurements(std::string name,
+                                      std::function<void(StatusOr<MeasurementsView>)> done) {
+  call<StatusOr<MeasurementsView>>(
+      done, [this, name = std::move(name), done] { done(view_measurements(state_, name)); });
 }
 
 void Implementation::list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) {

@@ -32,6 +32,8 @@ StatusOr<LogPage> read_log(const State& state, const std::string& name, RankInde
                            size_t limit);
 // The newest traced step without `step`. NotFound: no such job, or the step is not traced, with those that are.
 StatusOr<TraceView> view_trace(const State& state, const std::string& name, std::optional<int64_t> step);
+// NotFound: no such job, or it has done no step that is measured.
+StatusOr<MeasurementsView> view_measurements(const State& state, const std::string& name);
 Census take_census(const State& state);
 
 }  // namespace penstock::coordinator

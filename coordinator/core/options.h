@@ -51,6 +51,7 @@ struct Options {
       4u << 20;  // all ended jobs together; the oldest have theirs in the store alone beyond
   size_t trace_bytes_per_job = 48u << 20;    // less than a client takes in one answer
   size_t trace_bytes_of_ended = 256u << 20;  // all ended jobs together; the oldest lose their traces beyond
+  size_t measurement_bytes_of_ended = 64u << 20;  // all ended jobs together, as above
   // Step reports of one job that wait for the slowest rank's: at least 64 steps of them. A rank further ahead
   // fails the job. Generous, since short steps and one late stream come far apart.
   int64_t reports_ahead = 1 << 16;

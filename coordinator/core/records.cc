@@ -63,6 +63,14 @@ struct Applier {
   void operator()(const DropTrace& write) {
     if (StoredJob* job = find(write.job)) job->traces.erase(write.step);
   }
+  void operator()(const PutMeasurements& write) {
+    if (StoredJob* job = find(write.job)) job->measurements[write.measurements.attempt] = write.measurements;
+  }
+  void operator()(const DropMeasurements& write) {
+    StoredJob* job = find(write.job);
+    if (!job) return;
+    job->measurements.erase(job->measurements.begin(), job->measurements.lower_bound(write.below));
+  }
   void operator()(const PutAttempt& write) {
     StoredJob* job = find(write.job);
     if (!job) return;

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "coordinator/core/jobs/measurements.h"
 #include "coordinator/core/jobs/traces.h"
 #include "coordinator/core/views.h"
 
@@ -117,6 +118,16 @@ struct DropTrace {
   std::string job{};
   int64_t step = 0;
 };
+// Of one attempt, in place of what was stored of it.
+struct PutMeasurements {
+  std::string job{};
+  AttemptMeasurements measurements{};
+};
+// Forgets attempts whose number is lower.
+struct DropMeasurements {
+  std::string job{};
+  int64_t below = 0;
+};
 struct PutAttempt {
   std::string job{};
   int64_t attempt = 0;
@@ -131,9 +142,9 @@ struct DropJob {
   std::string job{};
 };
 
-using Write =
-    std::variant<CreateJob, PutDefinition, PutStatus, AddEvent, AddLosses, AddValidation, DropValidation,
-                 PutStages, PutMemory, PutTrace, DropTrace, PutAttempt, ForgetAttempt, DropJob>;
+using Write = std::variant<CreateJob, PutDefinition, PutStatus, AddEvent, AddLosses, AddValidation,
+                           DropValidation, PutStages, PutMemory, PutTrace, DropTrace, PutMeasurements,
+                           DropMeasurements, PutAttempt, ForgetAttempt, DropJob>;
 
 struct StoredJob {
   JobDefinition definition{};
@@ -144,8 +155,9 @@ struct StoredJob {
   size_t losses_in_store = 0;          // of one that has
   std::vector<ValidationView> validation{};
   std::vector<StageView> stages{};
-  std::vector<RankMemoryView> memory{};                 // [rank]
-  std::map<int64_t, std::vector<TraceBytes>> traces{};  // by step; [rank]
+  std::vector<RankMemoryView> memory{};                   // [rank]
+  std::map<int64_t, std::vector<TraceBytes>> traces{};    // by step; [rank]
+  std::map<int64_t, AttemptMeasurements> measurements{};  // by attempt
   int64_t placed_order = 0;
   int64_t placed_attempt = 0;  // whose executors may be alive; 0: none
   std::vector<RankPlacement> placed{};

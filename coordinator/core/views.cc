@@ -128,6 +128,21 @@ StatusOr<TraceView> view_trace(const State& state, const std::string& name, std:
   return view;
 }
 
+StatusOr<MeasurementsView> view_measurements(const State& state, const std::string& name) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Job* job, visible(state, name));
+  MeasurementsView view{.spec_yaml = job->definition.spec_yaml,
+                        .step = job->status.step,
+                        .steps = job->definition.steps,
+                        .stages = job->stages};
+  for (const AttemptMeasurements& attempt : job->measurements.attempts()) {
+    if (attempt.steps > 0) view.attempts.push_back(attempt);
+  }
+  if (!view.attempts.empty()) return view;
+  return not_found(
+      "job {}: nothing is measured yet: {} of {} steps are done, and the first {} of an attempt do not count",
+      name, view.step, view.steps, kWarmUpSteps);
+}
+
 Census take_census(const State& state) {
   Census census = census_of(state.fleet);
   for (const auto& [name, job] : state.jobs) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "coordinator/core/jobs/measurements.h"
 
 namespace penstock::coordinator {
 
@@ -158,6 +159,15 @@ struct TraceView {
   int64_t step = 0;
   std::vector<int64_t> steps{};  // all that are kept, ascending
   std::vector<std::shared_ptr<const std::string>> ranks{};
+};
+
+// What the ranks of a job took: its newest attempts, oldest first, and the stages as they are shown.
+struct MeasurementsView {
+  std::string spec_yaml{};
+  int64_t step = 0;
+  int64_t steps = 0;
+  std::vector<StageView> stages{};
+  std::vector<AttemptMeasurements> attempts{};
 };
 
 // What submit answers.

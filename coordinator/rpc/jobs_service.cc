@@ -106,6 +106,18 @@ grpc::ServerUnaryReactor* JobsService::Trace(grpc::CallbackServerContext* contex
   return answer.reactor();
 }
 
+grpc::ServerUnaryReactor* JobsService::Measurements(grpc::CallbackServerContext* context,
+                                                    const v1::MeasurementsRequest* request,
+                                                    v1::MeasurementsResponse* response) {
+  Answer answer(context, house_.probe, "Jobs.Measurements");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  house_.controller.get_measurements(request->name(), [answer, response](StatusOr<MeasurementsView> view) {
+    if (view.ok()) *response = to_proto(*view);
+    answer.finish(view.status());
+  });
+  return answer.reactor();
+}
+
 grpc::ServerUnaryReactor* JobsService::List(grpc::CallbackServerContext* context,
                                             const v1::ListJobsRequest* request,
                                             v1::ListJobsResponse* response) {

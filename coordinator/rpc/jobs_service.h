@@ -16,6 +16,9 @@ class JobsService final : public v1::Jobs::CallbackService {
                                 v1::Job* response) override;
   grpc::ServerUnaryReactor* Trace(grpc::CallbackServerContext* context, const v1::TraceRequest* request,
                                   v1::TraceResponse* response) override;
+  grpc::ServerUnaryReactor* Measurements(grpc::CallbackServerContext* context,
+                                         const v1::MeasurementsRequest* request,
+                                         v1::MeasurementsResponse* response) override;
   grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                  v1::ListJobsResponse* response) override;
   grpc::ServerWriteReactor<v1::Job>* Watch(grpc::CallbackServerContext* context,

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/text.h"
 #include "proto/codec/wire.h"
 
 namespace penstock::coordinator {
@@ -48,6 +49,53 @@ v1::JobEvent to_proto(const JobEventView& view) {
   event.set_reason(view.reason);
   event.set_by(view.by);
   return event;
+}
+
+v1::MeasuredKind to_proto(MeasuredKind kind) {
+  switch (kind) {
+    case MeasuredKind::Forward:
+      return v1::MEASURED_KIND_FORWARD;
+    case MeasuredKind::Backward:
+      return v1::MEASURED_KIND_BACKWARD;
+    case MeasuredKind::InputGradient:
+      return v1::MEASURED_KIND_INPUT_GRADIENT;
+    case MeasuredKind::WeightGradient:
+      return v1::MEASURED_KIND_WEIGHT_GRADIENT;
+    case MeasuredKind::Optimizer:
+      return v1::MEASURED_KIND_OPTIMIZER;
+    case MeasuredKind::Wait:
+      return v1::MEASURED_KIND_WAIT;
+    case MeasuredKind::Step:
+      return v1::MEASURED_KIND_STEP;
+  }
+  return v1::MEASURED_KIND_UNSPECIFIED;
+}
+
+v1::MeasuredSeries to_proto(const MeasuredSeries& measured) {
+  v1::MeasuredSeries series;
+  series.set_rank(measured.rank.value);
+  series.set_stage(measured.stage.is_set() ? measured.stage.value : -1);
+  series.set_kind(to_proto(measured.kind));
+  series.set_count(measured.count);
+  const MedianAndTail summary = summarised(measured.seconds);
+  series.set_median_seconds(summary.median);
+  series.set_p95_seconds(summary.p95);
+  series.mutable_samples()->Add(measured.seconds.begin(), measured.seconds.end());
+  if (!measured.cpu_seconds.empty()) series.set_cpu_median_seconds(summarised(measured.cpu_seconds).median);
+  return series;
+}
+
+v1::AttemptMeasurements to_proto(const AttemptMeasurements& measured) {
+  v1::AttemptMeasurements attempt;
+  attempt.set_attempt(measured.attempt);
+  attempt.set_schedule(measured.schedule);
+  for (const std::string& stage : measured.stages) {
+    v1::StageItems& items = *attempt.add_stages();
+    for (const std::string& item : split_on(stage, ' ')) items.add_items(item);
+  }
+  attempt.set_steps(measured.steps);
+  for (const MeasuredSeries& series : measured.series) *attempt.add_series() = to_proto(series);
+  return attempt;
 }
 
 void fill(v1::CoordinatorMessage& message, const Registered& registered) {
@@ -184,6 +232,16 @@ StatusOr<v1::TraceResponse> to_proto(const TraceView& view) {
                        response.ranks_size() - 1);
     }
   }
+  return response;
+}
+
+v1::MeasurementsResponse to_proto(const MeasurementsView& view) {
+  v1::MeasurementsResponse response;
+  response.set_spec_yaml(view.spec_yaml);
+  response.set_step(view.step);
+  response.set_steps(view.steps);
+  for (const StageView& stage : view.stages) *response.add_stages() = to_proto(stage);
+  for (const AttemptMeasurements& attempt : view.attempts) *response.add_attempts() = to_proto(attempt);
   return response;
 }
 

@@ -17,6 +17,7 @@ v1::Worker to_proto(const WorkerView& view);
 v1::LogLine to_proto(const LogLineView& view);
 // DataLoss: what was stored is no trace any more.
 StatusOr<v1::TraceResponse> to_proto(const TraceView& view);
+v1::MeasurementsResponse to_proto(const MeasurementsView& view);
 v1::SubmitResponse to_proto(const SubmitOutcome& outcome);
 v1::CoordinatorMessage to_proto(const CoordinatorMessage& message);
 

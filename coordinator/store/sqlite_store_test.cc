@@ -117,6 +117,7 @@ void expect_equal(const StoredJob& a, const StoredJob& b) {
   EXPECT_EQ(a.stages, b.stages);
   EXPECT_EQ(a.memory, b.memory);
   EXPECT_EQ(texts_of(a.traces), texts_of(b.traces));
+  EXPECT_EQ(a.measurements, b.measurements);
   EXPECT_EQ(a.placed_attempt, b.placed_attempt);
   EXPECT_EQ(a.placed_order, b.placed_order);
   EXPECT_EQ(a.placed, b.placed);
@@ -134,14 +135,19 @@ class RandomWrites {
       return CreateJob{definition(job, ++sequence_), status()};
     }
     Job& state = known_[job];
-    switch (below(16)) {
-      case 15:
+    switch (below(19)) {
+      case 18:
         return PutMemory{job, memory()};
       case 12:
       case 13:
         return PutTrace{job, below(5), traces()};
       case 14:
         return DropTrace{job, below(5)};
+      case 15:
+      case 16:
+        return PutMeasurements{job, measurements()};
+      case 17:
+        return DropMeasurements{job, below(5)};
       case 0:
         known_.erase(job);
         return DropJob{job};
@@ -214,6 +220,20 @@ class RandomWrites {
       rank = std::make_shared<const std::string>(std::move(bytes));
     }
     return ranks;
+  }
+  AttemptMeasurements measurements() {
+    AttemptMeasurements measured{.attempt = below(5), .schedule = "1f1b", .steps = below(100)};
+    for (int64_t s = 0; s <= below(3); ++s) measured.stages.push_back("embedding " + std::to_string(s));
+    for (int64_t i = below(5); i > 0; --i) {
+      MeasuredSeries& series = measured.series.emplace_back();
+      series.rank = RankIndex(below(3));
+      if (below(2)) series.stage = StageIndex(below(3));
+      series.kind = static_cast<MeasuredKind>(below(kMeasuredKinds));
+      series.count = below(1000);
+      for (int64_t n = below(4); n > 0; --n) series.seconds.push_back(static_cast<float>(real()));
+      if (below(2)) series.cpu_seconds.push_back(static_cast<float>(real()));
+    }
+    return measured;
   }
   std::vector<StageView> stages() {
     std::vector<StageView> views;
@@ -510,7 +530,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 8 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 9 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

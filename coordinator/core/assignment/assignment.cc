@@ -123,12 +123,17 @@ SubmitOutcome outcome_of(const plan::JobSpec& spec) {
                         .ranks = spec.ranks(),
                         .stages = spec.stages(),
                         .microbatches = spec.microbatches()};
-  for (const std::vector<plan::Item>& items : spec.parallel.split) {
-    std::string line;
-    for (const plan::Item& item : items) line += (line.empty() ? "" : " ") + plan::to_string(item);
-    outcome.stage_items.push_back(std::move(line));
-  }
+  outcome.stage_items = stage_items(spec);
   return outcome;
+}
+
+std::vector<std::string> stage_items(const plan::JobSpec& spec) {
+  std::vector<std::string> stages;
+  for (const std::vector<plan::Item>& items : spec.parallel.split) {
+    std::string& line = stages.emplace_back();
+    for (const plan::Item& item : items) line += (line.empty() ? "" : " ") + plan::to_string(item);
+  }
+  return stages;
 }
 
 StatusOr<CheckedJob> check_job(const std::string& yaml) {

@@ -42,6 +42,8 @@ struct CheckedJob {
 // each.
 StatusOr<CheckedJob> check_job(const std::string& yaml);
 SubmitOutcome outcome_of(const plan::JobSpec& spec);
+// Items of every stage: "embedding 0".
+std::vector<std::string> stage_items(const plan::JobSpec& spec);
 
 struct AssignmentRequest {
   AttemptKey attempt{};  // with the incarnation of the rank's worker

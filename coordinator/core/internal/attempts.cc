@@ -14,8 +14,9 @@
 namespace penstock::coordinator {
 namespace {
 
-constexpr size_t kRecentSteps = 10;         // whose mean speed is shown
-constexpr Duration kStagesSavedEvery = 1s;  // stage rows are many and only the last ones matter
+constexpr size_t kRecentSteps = 10;                // whose mean speed is shown
+constexpr Duration kStagesSavedEvery = 1s;         // stage rows are many and only the last ones matter
+constexpr Duration kMeasurementsSavedEvery = 10s;  // they are more still
 constexpr int64_t kLossesPerSave = 4096;
 
 // Where the attempt's weights go; emulated devices make none. The marker is its own: what is left of another attempt, on
@@ -118,6 +119,7 @@ void assign_when_ready(Turn& turn, Job& job) {
   job.stages = planned_stages(*job.spec, *attempt.plan, workers);
   job.memory = planned_memory(*attempt.plan);
   job.memory_saved = false;
+  job.measurements.begin(attempt.number, job.definition.schedule, stage_items(*job.spec), job.stages.size());
   attempt.loss_ranks = attempt.plan->loss_ranks;
   attempt.validation_loss_ranks = attempt.plan->validation_loss_ranks;
   const bool turn_is_due = !turn.state.assigning.empty();  // a CallAgain is under way: it goes on with all
@@ -281,6 +283,7 @@ bool commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     if (measure_memory(job.memory[rank], reports[rank])) job.memory_saved = false;
   }
+  job.measurements.add(reports);
   if (job.attempt->window.committed() <= job.status.step)
     return is_replayed(turn, job, loss_of(job.attempt->loss_ranks, reports, &StepReport::loss));
   const std::vector<RankIndex>& validators = job.attempt->validation_loss_ranks;
@@ -544,6 +547,10 @@ void save_progress(Turn& turn, Job& job) {
     writes.push_back(PutStages{job.name(), job.stages});
     save_memory(job, writes);
     job.stages_saved_at = turn.now.time;
+  }
+  if (turn.now.time - job.measurements_saved_at >= kMeasurementsSavedEvery) {
+    for (Write& write : measured(job)) writes.push_back(std::move(write));
+    job.measurements_saved_at = turn.now.time;
   }
   job.steps_saved = end;
   job.saving_progress = true;

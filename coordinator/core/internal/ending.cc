@@ -84,7 +84,29 @@ void trim_traces(Turn& turn) {
   }
 }
 
+// The oldest ended jobs lose their measurements first.
+void trim_measurements(Turn& turn) {
+  State& state = turn.state;
+  size_t bytes = 0;
+  for (auto name = state.ended.rbegin(); name != state.ended.rend(); ++name) {
+    Job& job = state.jobs.at(*name);
+    bytes += job.measurements.bytes();
+    if (bytes <= state.options.measurement_bytes_of_ended || job.measurements.attempts().empty()) continue;
+    bytes -= job.measurements.bytes();
+    const int64_t newest = job.measurements.attempts().back().attempt;
+    job.measurements.clear();
+    turn.save({DropMeasurements{*name, newest + 1}});
+  }
+}
+
 }  // namespace
+
+std::vector<Write> measured(const Job& job) {
+  if (!job.measurements.has_steps()) return {};
+  const std::deque<AttemptMeasurements>& attempts = job.measurements.attempts();
+  return {PutMeasurements{job.name(), attempts.back()},
+          DropMeasurements{job.name(), attempts.front().attempt}};
+}
 
 void begin_ending(Turn& turn, Job& job, const End& end) {
   if (!job.live()) return;
@@ -123,6 +145,7 @@ std::vector<Write> unsaved_progress(Job& job) {
                                PutStages{job.name(), job.stages}};
   save_memory(job, writes);
   job.steps_saved = static_cast<int64_t>(job.losses.size());
+  for (Write& write : measured(job)) writes.push_back(std::move(write));
   return writes;
 }
 
@@ -151,6 +174,7 @@ void finish_ending(Turn& turn, const std::string& name) {
   trim_logs(turn.state);
   trim_losses(turn.state);
   trim_traces(turn);
+  trim_measurements(turn);
   retire_jobs(turn);
 }
 

@@ -136,6 +136,7 @@ Job job_from(const StoredJob& stored) {
   job.stages = stored.stages;
   job.memory = stored.memory;
   for (const auto& [step, ranks] : stored.traces) job.traces.restore(step, ranks);
+  for (const auto& [attempt, measurements] : stored.measurements) job.measurements.restore(measurements);
   job.placed = stored.placed;
   job.executors_left = static_cast<int>(stored.placed.size());
   return job;

@@ -151,6 +151,7 @@ struct Said {
     if (!job) return;
     if (!is_well_formed(*job, trace.rank, trace.step)) return turn.refuse(Refusal::Malformed);
     auto bytes = std::make_shared<const std::string>(codec::encode(trace));
+    job->measurements.add(trace);
     switch (job->traces.add(trace.step, trace.rank, job->definition.ranks, std::move(bytes))) {
       case Traces::Added::Duplicate:
         return turn.refuse(Refusal::Duplicate);

@@ -87,6 +87,8 @@ struct End {
 std::vector<Write> unsaved_progress(Job& job);
 // Adds what its ranks hold, where it has changed since it was written.
 void save_memory(Job& job, std::vector<Write>& writes);
+// What is stored of the newest attempt's measurements; nothing where it has none.
+std::vector<Write> measured(const Job& job);
 // Ends a live job: its other ranks are told at once, the state is shown when it is durable.
 void begin_ending(Turn& turn, Job& job, const End& end);
 void fail_job(Turn& turn, Job& job, const std::string& reason);

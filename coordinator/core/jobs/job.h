@@ -12,6 +12,7 @@
 #include "coordinator/core/assignment/assignment.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/jobs/log_ring.h"
+#include "coordinator/core/jobs/measurements.h"
 #include "coordinator/core/jobs/step_window.h"
 #include "coordinator/core/jobs/traces.h"
 #include "coordinator/core/records.h"
@@ -97,6 +98,7 @@ struct Job {
   std::vector<RankMemoryView> memory{};  // [rank] of the last attempt
   bool memory_saved = true;              // as it is
   Traces traces{};
+  Measurements measurements{};
   std::deque<double> recent_step_seconds{};  // of the last committed steps
   LogRing log;
   uint64_t version = 1;
@@ -114,6 +116,7 @@ struct Job {
   bool saving_progress = false;
   TimePoint recover_at{};  // while Recovering: not placed before
   TimePoint stages_saved_at{};
+  TimePoint measurements_saved_at{};
 
   // To be written now.
   std::vector<ValidationView> take_unsaved_validation() {

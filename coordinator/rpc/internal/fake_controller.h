@@ -22,6 +22,7 @@ class FakeController final : public Controller {
   std::condition_variable changed;
   std::map<std::string, JobView> jobs;
   std::map<std::string, TraceView> traces;
+  std::map<std::string, MeasurementsView> measurements;
   std::vector<LogLineView> log;
   std::vector<SubmitCall> submissions;
   std::vector<Registration> registrations;
@@ -96,6 +97,12 @@ class FakeController final : public Controller {
     TraceView view = found->second;
     if (step) view.step = *step;
     done(std::move(view));
+  }
+  void get_measurements(std::string name, std::function<void(StatusOr<MeasurementsView>)> done) override {
+    const std::lock_guard lock(mutex);
+    const auto found = measurements.find(name);
+    if (found == measurements.end()) return done(not_found("nothing of {}", name));
+    done(found->second);
   }
   void list_jobs(std::function<void(StatusOr<std::vector<JobView>>)> done) override {
     std::vector<JobView> views;

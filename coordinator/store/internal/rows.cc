@@ -1,6 +1,7 @@
 #include "coordinator/store/internal/rows.h"
 
 #include <charconv>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -35,6 +36,13 @@ CREATE TABLE memory(
   job TEXT NOT NULL, rank INTEGER NOT NULL, kinds TEXT NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
 CREATE TABLE traces(
   job TEXT NOT NULL, step INTEGER NOT NULL, rank INTEGER NOT NULL, trace BLOB NOT NULL, PRIMARY KEY(job, step, rank));
+CREATE TABLE measured_attempts(
+  job TEXT NOT NULL, attempt INTEGER NOT NULL, schedule TEXT NOT NULL, stages TEXT NOT NULL, steps INTEGER NOT NULL,
+  PRIMARY KEY(job, attempt)) WITHOUT ROWID;
+CREATE TABLE measured_series(
+  job TEXT NOT NULL, attempt INTEGER NOT NULL, place INTEGER NOT NULL, rank INTEGER NOT NULL, stage INTEGER NOT NULL,
+  kind INTEGER NOT NULL, count INTEGER NOT NULL, seconds BLOB NOT NULL, cpu_seconds BLOB NOT NULL,
+  PRIMARY KEY(job, attempt, place));
 CREATE TABLE placements(
   job TEXT NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL, placed_order INTEGER NOT NULL,
   worker TEXT NOT NULL, incarnation INTEGER NOT NULL, device INTEGER NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
@@ -71,9 +79,9 @@ StatusOr<JobState> read_state(Statement& row) {
   return *state;
 }
 
-std::string joined(const std::vector<std::string>& words) {
+std::string joined(const std::vector<std::string>& words, const char* between = " ") {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
 }
 
@@ -111,6 +119,19 @@ StatusOr<RankMemoryView> read_kinds(const std::string& text) {
   return rank;
 }
 
+// As the machine has them: the file stays on it.
+std::string bytes_of(const std::vector<float>& samples) {
+  std::string bytes(samples.size() * sizeof(float), '\0');
+  if (!samples.empty()) std::memcpy(bytes.data(), samples.data(), bytes.size());
+  return bytes;
+}
+
+std::vector<float> samples_from(const std::string& bytes) {
+  std::vector<float> samples(bytes.size() / sizeof(float));
+  if (!samples.empty()) std::memcpy(samples.data(), bytes.data(), samples.size() * sizeof(float));
+  return samples;
+}
+
 struct Writer {
   Database& database;
 
@@ -123,7 +144,8 @@ struct Writer {
     return statement.bind(job).run();
   }
   Status erase_all_of(const std::string& job) {
-    for (const char* table : {"events", "losses", "validation", "stages", "memory", "traces", "placements"})
+    for (const char* table : {"events", "losses", "validation", "stages", "memory", "traces",
+                              "measured_attempts", "measured_series", "placements"})
       PENSTOCK_RETURN_IF_ERROR(erase(table, job));
     Statement statement = database.prepare("DELETE FROM jobs WHERE name=?");
     return statement.bind(job).run();
@@ -295,6 +317,50 @@ struct Writer {
   Status operator()(const DropTrace& write) {
     Statement drop = database.prepare("DELETE FROM traces WHERE job=? AND step=?");
     return drop.bind(write.job).bind(write.step).run();
+  }
+
+  Status operator()(const PutMeasurements& write) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
+    if (!known) return ok_status();
+    const AttemptMeasurements& measured = write.measurements;
+    Statement attempt = database.prepare(
+        "INSERT OR REPLACE INTO measured_attempts(job, attempt, schedule, stages, steps) VALUES(?, ?, ?, ?, ?)");
+    PENSTOCK_RETURN_IF_ERROR(attempt.bind(write.job)
+                                 .bind(measured.attempt)
+                                 .bind(measured.schedule)
+                                 .bind(joined(measured.stages, "\n"))
+                                 .bind(measured.steps)
+                                 .run());
+    Statement drop = database.prepare("DELETE FROM measured_series WHERE job=? AND attempt=?");
+    PENSTOCK_RETURN_IF_ERROR(drop.bind(write.job).bind(measured.attempt).run());
+    for (size_t place = 0; place < measured.series.size(); ++place)
+      PENSTOCK_RETURN_IF_ERROR(add_series(write.job, measured, place));
+    return ok_status();
+  }
+
+  Status add_series(const std::string& job, const AttemptMeasurements& measured, size_t place) {
+    const MeasuredSeries& series = measured.series[place];
+    Statement add = database.prepare(
+        "INSERT INTO measured_series(job, attempt, place, rank, stage, kind, count, seconds, cpu_seconds) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    return add.bind(job)
+        .bind(measured.attempt)
+        .bind(static_cast<int64_t>(place))
+        .bind(int64_t{series.rank.value})
+        .bind(int64_t{series.stage.value})
+        .bind(static_cast<int64_t>(series.kind))
+        .bind(series.count)
+        .bind_bytes(bytes_of(series.seconds))
+        .bind_bytes(bytes_of(series.cpu_seconds))
+        .run();
+  }
+
+  Status operator()(const DropMeasurements& write) {
+    for (const char* table : {"measured_attempts", "measured_series"}) {
+      Statement drop = database.prepare(std::string("DELETE FROM ") + table + " WHERE job=? AND attempt<?");
+      PENSTOCK_RETURN_IF_ERROR(drop.bind(write.job).bind(write.below).run());
+    }
+    return ok_status();
   }
 
   Status operator()(const PutAttempt& write) {
@@ -474,6 +540,37 @@ Status read_memory(StoredJob& job, Statement& row) {
   return ok_status();
 }
 
+Status read_measured_attempt(StoredJob& job, Statement& row) {
+  AttemptMeasurements measured;
+  measured.attempt = row.integer();
+  measured.schedule = row.text();
+  const std::string stages = row.text();
+  if (!stages.empty()) measured.stages = split_on(stages, '\n');
+  measured.steps = row.integer();
+  job.measurements[measured.attempt] = std::move(measured);
+  return ok_status();
+}
+
+Status read_series(StoredJob& job, Statement& row) {
+  const int64_t attempt = row.integer();
+  const auto measured = job.measurements.find(attempt);
+  if (measured == job.measurements.end())
+    return data_loss("measurements of job {}: attempt {} is not known", job.definition.name, attempt);
+  MeasuredSeries series;
+  series.rank = RankIndex(row.integer());
+  series.stage = StageIndex(row.integer());
+  const int64_t kind = row.integer();
+  if (kind < 0 || kind >= kMeasuredKinds)
+    return data_loss("measurements of job {}: expected a kind below {}, found {}", job.definition.name,
+                     kMeasuredKinds, kind);
+  series.kind = static_cast<MeasuredKind>(kind);
+  series.count = row.integer();
+  series.seconds = samples_from(row.bytes());
+  series.cpu_seconds = samples_from(row.bytes());
+  measured->second.series.push_back(std::move(series));
+  return ok_status();
+}
+
 Status read_placement(StoredJob& job, Statement& row) {
   RankPlacement rank;
   rank.rank = RankIndex(row.integer());
@@ -551,6 +648,13 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
                                       jobs, read_placement));
   PENSTOCK_RETURN_IF_ERROR(read_parts(
       database, "SELECT job, step, rank, trace FROM traces ORDER BY job, step, rank", jobs, read_trace));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(
+      database, "SELECT job, attempt, schedule, stages, steps FROM measured_attempts ORDER BY job, attempt",
+      jobs, read_measured_attempt));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(
+      database,
+      "SELECT job, attempt, rank, stage, kind, count, seconds, cpu_seconds FROM measured_series ORDER BY job, attempt, place",
+      jobs, read_series));
   std::vector<StoredJob> result;
   for (const std::string& name : order) result.push_back(std::move(jobs.at(name)));
   return result;

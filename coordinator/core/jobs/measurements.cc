@@ -1,0 +1,144 @@
+#include "coordinator/core/jobs/measurements.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+
+namespace penstock::coordinator {
+namespace {
+
+constexpr size_t kSamplesOfAnAttempt = 1 << 18;  // all series together, about
+constexpr size_t kWindowLeast = 4;
+constexpr size_t kWindowMost = 64;
+// A forward, and a backward or its halves; and of its rank optimizer, wait and step, since a rank holds a stage at least.
+constexpr size_t kSeriesOfAStage = 6;
+
+void keep_newest(std::vector<float>& samples, float sample, size_t window) {
+  samples.push_back(sample);
+  if (samples.size() >= 2 * window)
+    samples.erase(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(window));
+}
+
+// Nearest rank, of sorted samples.
+double quantile(const std::vector<float>& sorted, double fraction) {
+  const auto place = static_cast<size_t>(std::ceil(fraction * static_cast<double>(sorted.size())));
+  return sorted[std::clamp<size_t>(place, 1, sorted.size()) - 1];
+}
+
+MeasuredKind kind_of(plan::ActionKind kind) {
+  switch (kind) {
+    case plan::ActionKind::Forward:
+      return MeasuredKind::Forward;
+    case plan::ActionKind::Backward:
+      return MeasuredKind::Backward;
+    case plan::ActionKind::InputGradient:
+      return MeasuredKind::InputGradient;
+    case plan::ActionKind::WeightGradient:
+      return MeasuredKind::WeightGradient;
+  }
+  return MeasuredKind::Forward;
+}
+
+}  // namespace
+
+MedianAndTail summarised(const std::vector<float>& samples) {
+  if (samples.empty()) return {};
+  std::vector<float> sorted = samples;
+  std::sort(sorted.begin(), sorted.end());
+  return {quantile(sorted, 0.5), quantile(sorted, 0.95)};
+}
+
+void Measurements::begin(int64_t attempt, const std::string& schedule, std::vector<std::string> stages,
+                         size_t held) {
+  // An attempt that did no step has nothing to say.
+  if (!attempts_.empty() && attempts_.back().steps == 0) attempts_.pop_back();
+  window_ = std::clamp(kSamplesOfAnAttempt / std::max<size_t>(1, kSeriesOfAStage * held), kWindowLeast,
+                       kWindowMost);
+  reported_ = 0;
+  places_.clear();
+  attempts_.push_back({.attempt = attempt, .schedule = schedule, .stages = std::move(stages)});
+  if (attempts_.size() > kAttemptsMeasured) attempts_.pop_front();
+}
+
+void Measurements::restore(AttemptMeasurements attempt) {
+  attempts_.push_back(std::move(attempt));
+  if (attempts_.size() > kAttemptsMeasured) attempts_.pop_front();
+}
+
+// Ranks report the same series in the same order in every step: what is looked for stands at `place`, mostly.
+MeasuredSeries* Measurements::find(size_t& place, RankIndex rank, StageIndex stage, MeasuredKind kind) {
+  std::vector<MeasuredSeries>& all = attempts_.back().series;
+  const Key key{rank.value, stage.value, kind};
+  const bool is_there =
+      place < all.size() && Key{all[place].rank.value, all[place].stage.value, all[place].kind} == key;
+  if (!is_there) {
+    const auto known = places_.find(key);
+    if (known == places_.end() && all.size() >= kSeriesMax) return nullptr;
+    place = known == places_.end() ? all.size() : known->second;
+    if (known == places_.end()) {
+      places_.emplace(key, place);
+      all.push_back({.rank = rank, .stage = stage, .kind = kind});
+    }
+  }
+  return &all[place++];
+}
+
+void Measurements::add_sample(size_t& place, RankIndex rank, StageIndex stage, MeasuredKind kind,
+                              double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return;
+  MeasuredSeries* series = find(place, rank, stage, kind);
+  if (series == nullptr) return;
+  ++series->count;
+  keep_newest(series->seconds, static_cast<float>(seconds), window_);
+}
+
+void Measurements::add(const std::vector<StepReport>& reports) {
+  if (attempts_.empty() || window_ == 0 || ++reported_ <= kWarmUpSteps) return;
+  ++attempts_.back().steps;
+  size_t place = 0;
+  for (const StepReport& report : reports) {
+    add_sample(place, report.rank, {}, MeasuredKind::Step, report.wall_seconds);
+    add_sample(place, report.rank, {}, MeasuredKind::Wait, report.wait_seconds);
+    add_sample(place, report.rank, {}, MeasuredKind::Optimizer, report.optimizer_seconds);
+    for (const StageTimes& times : report.stages) {
+      add_sample(place, report.rank, times.stage, MeasuredKind::Forward, times.forward_seconds);
+      const bool split = times.input_gradient_seconds > 0 || times.weight_gradient_seconds > 0;
+      if (!split || times.backward_seconds > 0)
+        add_sample(place, report.rank, times.stage, MeasuredKind::Backward, times.backward_seconds);
+      if (!split) continue;
+      add_sample(place, report.rank, times.stage, MeasuredKind::InputGradient, times.input_gradient_seconds);
+      add_sample(place, report.rank, times.stage, MeasuredKind::WeightGradient,
+                 times.weight_gradient_seconds);
+    }
+  }
+}
+
+void Measurements::add(const StepTrace& trace) {
+  if (attempts_.empty() || window_ == 0) return;
+  std::map<std::pair<StageIndex, MeasuredKind>, std::pair<double, int>> sums;  // seconds, works
+  for (const TracedWork& work : trace.works) {
+    auto& [seconds, works] = sums[{work.work.stage, kind_of(work.work.kind)}];
+    seconds += static_cast<double>(work.cpu_ns) / 1e9;
+    ++works;
+  }
+  size_t place = 0;
+  for (const auto& [of, sum] : sums) {
+    MeasuredSeries* series = find(place, trace.rank, of.first, of.second);
+    if (series == nullptr) return;
+    keep_newest(series->cpu_seconds, static_cast<float>(sum.first / sum.second), window_);
+  }
+}
+
+size_t Measurements::bytes() const {
+  size_t all = 0;
+  for (const AttemptMeasurements& attempt : attempts_) {
+    for (const MeasuredSeries& series : attempt.series) {
+      all += sizeof(series) + sizeof(float) * (series.seconds.size() + series.cpu_seconds.size());
+    }
+  }
+  return all;
+}
+
+}  // namespace penstock::coordinator
