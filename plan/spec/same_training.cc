@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <vector>
 
@@ -161,6 +162,21 @@ Status compare_capacity(const JobSpec& before, const JobSpec& after) {
       place_of(after, "two_batch_overlap"), before.two_batch_overlap, after.two_batch_overlap);
 }
 
+// What a step's work does not depend on; parallel's split is left out beside it.
+constexpr std::array kNoWork = {"name", "validation", "trace", "checkpoint", "restart", "memory_budget"};
+
+YamlNode without_split(const YamlNode& root) {
+  YamlNode rest = root;
+  std::erase_if(rest.entries, [](const YamlNode::Entry& section) {
+    return std::find(kNoWork.begin(), kNoWork.end(), section.key) != kNoWork.end();
+  });
+  for (YamlNode::Entry& section : rest.entries) {
+    if (section.key == "parallel")
+      std::erase_if(section.value.entries, [](const YamlNode::Entry& key) { return key.key == "split"; });
+  }
+  return rest;
+}
+
 // Its order of microbatches may be another than that of most.
 bool may_have_sums_of_its_own(const ParallelSpec& cut) {
   return cut.schedule.starts_with("file:") || adds_in_an_order_of_its_own(cut.schedule);
@@ -224,6 +240,15 @@ std::vector<std::string> training_differences(const JobSpec& before, const JobSp
     if (!same.ok()) texts.push_back(message(same));
   }
   return texts;
+}
+
+bool differ_by_split_alone(const JobSpec& before, const JobSpec& after) {
+  Problems problems;
+  const YamlNode old_root = parse_yaml(before.yaml, problems);
+  const YamlNode new_root = parse_yaml(after.yaml, problems);
+  std::vector<Difference> found;
+  compare(without_split(old_root), without_split(new_root), "", found);
+  return problems.status().ok() && found.empty();
 }
 
 }  // namespace penstock::plan

@@ -26,4 +26,8 @@ std::string other_sums(const JobSpec& before, const JobSpec& after);
 // losses are those of one job that was not interrupted.
 std::vector<std::string> training_differences(const JobSpec& before, const JobSpec& after);
 
+// Whether a layer takes as long by one file as by the other: beside the split only the name, and what a step's work does not
+// depend on, may differ (validation, trace, checkpoint, restart, memory_budget). Values are compared as they are written.
+bool differ_by_split_alone(const JobSpec& before, const JobSpec& after);
+
 }  // namespace penstock::plan

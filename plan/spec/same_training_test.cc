@@ -128,6 +128,19 @@ TEST(SameTraining, what_changes_the_order_of_sums_is_allowed_and_told) {
             "no two_batch_overlap");
 }
 
+TEST(SameTraining, split_alone_differs_where_all_that_layers_cost_is_the_same) {
+  const JobSpec before = parsed(kJob);
+  const auto alone = [&](const std::string& text) { return differ_by_split_alone(before, parsed(text)); };
+  EXPECT_TRUE(alone(kJob));
+  EXPECT_TRUE(alone(with("pipeline: 4", "split: [[embedding, 0, 1], [2], [3], [head]], pipeline: 4")));
+  EXPECT_TRUE(alone(with("name: a", "name: b")));
+  EXPECT_TRUE(alone(std::string(kJob) + "checkpoint: {every: 10}\ntrace: {every: 7}\nmemory_budget: 1GiB\n"));
+  EXPECT_FALSE(alone(std::string(kJob) + "recompute: full\n"));
+  EXPECT_FALSE(alone(std::string(kJob) + "device: {kind: cpu, threads: 2}\n"));
+  for (const char* parallel : {"pipeline: 2", "pipeline: 4, schedule: gpipe", "pipeline: 4, data: 2"})
+    EXPECT_FALSE(alone(with("pipeline: 4", parallel))) << parallel;
+}
+
 TEST(SameTraining, schedule_that_adds_in_an_order_of_its_own_is_told) {
   const auto cut = [](const std::string& schedule) {
     return parsed(with("pipeline: 4", "pipeline: 4, schedule: " + schedule));

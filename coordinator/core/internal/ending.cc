@@ -93,9 +93,7 @@ void trim_measurements(Turn& turn) {
     bytes += job.measurements.bytes();
     if (bytes <= state.options.measurement_bytes_of_ended || job.measurements.attempts().empty()) continue;
     bytes -= job.measurements.bytes();
-    const int64_t newest = job.measurements.attempts().back().attempt;
-    job.measurements.clear();
-    turn.save({DropMeasurements{*name, newest + 1}});
+    turn.save(without_measurements(job));
   }
 }
 
@@ -106,6 +104,13 @@ std::vector<Write> measured(const Job& job) {
   const std::deque<AttemptMeasurements>& attempts = job.measurements.attempts();
   return {PutMeasurements{job.name(), attempts.back()},
           DropMeasurements{job.name(), attempts.front().attempt}};
+}
+
+std::vector<Write> without_measurements(Job& job) {
+  if (job.measurements.attempts().empty()) return {};
+  const int64_t newest = job.measurements.attempts().back().attempt;
+  job.measurements.clear();
+  return {DropMeasurements{job.name(), newest + 1}};
 }
 
 void begin_ending(Turn& turn, Job& job, const End& end) {

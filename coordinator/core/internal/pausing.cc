@@ -126,6 +126,8 @@ void on_resume(Turn& turn, const Resume& event) {
            fmt::format("goes on with {}: sums in another order, and so other last digits than before", sums));
     append(writes, without_steps_beyond_checkpoint(*job));
     if (!sums.empty()) job->definition.sums_since = job->status.step;
+    // Layers that take another time now would be fitted together with those before.
+    if (!plan::differ_by_split_alone(*job->spec, *event.spec)) append(writes, without_measurements(*job));
     writes.push_back(redefined(*job, event.spec));
     append(writes, without_traces(*job));
   }

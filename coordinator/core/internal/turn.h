@@ -89,6 +89,8 @@ std::vector<Write> unsaved_progress(Job& job);
 void save_memory(Job& job, std::vector<Write>& writes);
 // What is stored of the newest attempt's measurements; nothing where it has none.
 std::vector<Write> measured(const Job& job);
+// Forgets what its attempts took.
+std::vector<Write> without_measurements(Job& job);
 // Ends a live job: its other ranks are told at once, the state is shown when it is durable.
 void begin_ending(Turn& turn, Job& job, const End& end);
 void fail_job(Turn& turn, Job& job, const std::string& reason);

@@ -9,6 +9,7 @@ namespace penstock::coordinator {
 namespace {
 
 using namespace testing;  // World and its words
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using enum JobState;
 
@@ -92,6 +93,43 @@ TEST(Pausing, resumed_job_goes_on_from_the_checkpoint_and_repeats_what_was_repor
   keep(world, name, 6);
   keep(world, name, 8);
   EXPECT_EQ(world.state_of(name), Succeeded);
+}
+
+// Attempts whose measurements are kept: of a job that was measured, paused, resumed with another file and measured again.
+std::vector<int64_t> measured_attempts(const JobShape& before, const JobShape& after) {
+  World world;
+  const std::string name = world.run(before);
+  run_steps(world, name, 0, 5);
+  EXPECT_EQ(*pause(world, name), Draining);
+  run_steps(world, name, 5, 6);
+  keep(world, name, 6);
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  EXPECT_EQ(world.archive.jobs()[0].measurements.size(), 1u);
+  EXPECT_EQ(*resume(world, name, job_spec(after)), Queued);
+  world.tick();
+  world.all_ready(name);
+  run_steps(world, name, 6, 9);
+  std::vector<int64_t> attempts;
+  for (const AttemptMeasurements& each : world.job(name).measurements.attempts())
+    attempts.push_back(each.attempt);
+  EXPECT_EQ(world.archive.jobs()[0].measurements.contains(1), attempts.front() == 1)
+      << "known but not stored";
+  return attempts;
+}
+
+TEST(Pausing, resumed_with_another_split_its_measurements_stand_beside_those_before) {
+  JobShape moved = kKept;
+  moved.parallel = ", split: [[embedding, 0, 1, 2], [3, head]]";
+  EXPECT_THAT(measured_attempts(kKept, moved), ElementsAre(1, 2));
+}
+
+TEST(Pausing, resumed_with_layers_that_take_another_time_it_is_measured_anew) {
+  JobShape recomputed = kKept;
+  recomputed.extra += "recompute: full\n";
+  EXPECT_THAT(measured_attempts(kKept, recomputed), ElementsAre(2));
+  JobShape threads = kKept;
+  threads.device = "{kind: cpu, threads: 2}";
+  EXPECT_THAT(measured_attempts(kKept, threads), ElementsAre(2));
 }
 
 TEST(Pausing, resumed_with_another_cut_it_takes_other_ranks_and_survives_a_restart) {

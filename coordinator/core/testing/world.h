@@ -42,7 +42,8 @@ struct JobShape {
   int seed = 1;
   std::string train = "";  // keys added to its section: ", optimizer: {lr: 1}"
   std::string device = "{kind: cpu}";
-  std::string extra{};  // lines added to the job file
+  std::string extra{};     // lines added to the job file
+  std::string parallel{};  // keys added to its section, as in train
 
   int ranks() const { return pipeline * expert * data; }
 };
@@ -54,14 +55,14 @@ inline std::string job_yaml(const JobShape& shape) {
       "num_key_value_heads: 1, intermediate_size: 16, max_position_embeddings: 8{}}}\n"
       "data: {{source: /data/text.txt, sequence_length: 8}}\n"
       "train: {{steps: {}, global_batch_size: 4, microbatch_size: 1, dtype: float32, seed: {}{}}}\n"
-      "parallel: {{pipeline: {}, expert: {}, data: {}, schedule: {}}}\n"
+      "parallel: {{pipeline: {}, expert: {}, data: {}, schedule: {}{}}}\n"
       "device: {}\n{}",
       shape.name,
       shape.has_experts || shape.expert > 1
           ? ", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 8, layers: [1]}"
           : "",
       shape.steps, shape.seed, shape.train, shape.pipeline, shape.expert, shape.data, shape.schedule,
-      shape.device, shape.extra);
+      shape.parallel, shape.device, shape.extra);
 }
 
 inline std::shared_ptr<const plan::JobSpec> job_spec(const JobShape& shape) {
