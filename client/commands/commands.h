@@ -84,6 +84,22 @@ struct TraceOptions {
 };
 int trace(const TraceOptions& options);
 
+struct CurvesOptions {
+  ConnectionOptions connection;
+  std::string name;
+  std::string output = "text";  // text | json | svg
+};
+int curves(const CurvesOptions& options);
+
+struct RebalanceOptions {
+  ConnectionOptions connection;
+  std::string name;
+  bool apply = false;
+  int wait_seconds = 600;       // for the next checkpoint
+  std::string output = "text";  // text | json | job: the whole job file with the split
+};
+int rebalance(const RebalanceOptions& options);
+
 struct ScheduleOptions {
   std::string name;
   std::optional<int> pipeline;
@@ -158,6 +174,7 @@ struct FitOptions {
 int fit(const FitOptions& options);
 
 struct DiagnoseOptions {
+  ConnectionOptions connection;
   std::string job;
   std::string trace;
   std::string output = "text";

@@ -1,6 +1,7 @@
 #include "client/commands/job_file.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -10,6 +11,7 @@
 #include "client/commands/restart_checkpoint.h"
 #include "client/commands/terminal.h"
 #include "plan/interop/stage_costs.h"
+#include "plan/rebalancing/propose.h"
 #include "plan/render/human.h"
 #include "plan/schedule/families.h"
 #include "plan/spec/cost_source.h"
@@ -18,6 +20,7 @@
 #include "plan/spec/restart_source.h"
 #include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
+#include "plan/spec/split_source.h"
 
 namespace penstock::client {
 namespace {
@@ -94,6 +97,19 @@ StatusOr<std::string> with_its_costs(const std::string& text, const std::filesys
   return plan::with_costs(text, *numbers);
 }
 
+// `split: auto` becomes the best split where the costs of layers are known before the job runs.
+StatusOr<std::string> with_its_split(const std::string& text, std::string& planned) {
+  PENSTOCK_ASSIGN_OR_RETURN(const bool is_auto, plan::split_is_auto(text));
+  if (!is_auto) return text;
+  PENSTOCK_ASSIGN_OR_RETURN(const plan::JobSpec spec, plan::parse_job_spec(text));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<plan::PlannedSplit> found, plan::plan_split(spec));
+  if (!found || found->split == spec.parallel.split) return text;
+  planned = fmt::format("split: auto is planned from device.costs: a step of {}, {} with equal counts",
+                        plan::human_duration(found->step_seconds),
+                        plan::human_duration(found->equal_counts_seconds));
+  return plan::with_split(text, found->split);
+}
+
 // The program against the job that it came with: that it is of as many microbatches above all.
 Status check_program(const plan::JobSpec& spec) {
   if (spec.parallel.program.empty()) return ok_status();
@@ -119,7 +135,8 @@ StatusOr<JobFile> checked(const std::string& written, const std::string& path,
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_costs(with_schedule, directory));
   JobFile file;
   // As written first, so that a message names the paths that the user wrote.
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string whole, with_its_search(text, file.searched));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string searched, with_its_search(text, file.searched));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string whole, with_its_split(searched, file.planned));
   PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(whole, directory.string()));
   PENSTOCK_ASSIGN_OR_RETURN(file.spec, plan::parse_job_spec(file.yaml));
   PENSTOCK_RETURN_IF_ERROR(check_program(file.spec));
@@ -168,6 +185,7 @@ std::string shape_text(const JobFile& file) {
       several ? " a pipeline" : "", counted(spec.tokens_per_microbatch(), "token"));
   for (const std::string& words : file.start) text += fmt::format("  {}\n", words);
   if (!file.searched.empty()) text += fmt::format("  searched {}\n", file.searched);
+  if (!file.planned.empty()) text += fmt::format("  {}\n", file.planned);
   for (size_t stage = 0; stage < spec.parallel.split.size(); ++stage) {
     std::vector<std::string> items;
     for (const plan::Item& item : spec.parallel.split[stage]) items.push_back(plan::to_string(item));

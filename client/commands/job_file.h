@@ -15,6 +15,7 @@ struct JobFile {
   std::string yaml;        // as it is sent
   plan::JobSpec spec;      // what it says
   std::string searched{};  // what the search for its schedule found; "" without one
+  std::string planned{};  // what `split: auto` became, from costs that are known; "" where it is equal counts
   // Of a job that goes on with another one's checkpoint: which, and what it says otherwise. Sentences.
   std::vector<std::string> start{};
 };

@@ -4,6 +4,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/follow.h"
 #include "client/commands/job_file.h"
+#include "client/commands/resume_job.h"
 #include "client/commands/terminal.h"
 #include "client/present/job_words.h"
 
@@ -12,6 +13,8 @@ namespace {
 
 constexpr Duration kRetryEvery = 500ms;
 constexpr int kRetries = 120;  // longer than ranks that nobody hears of may live
+
+}  // namespace
 
 // A job that was paused a moment ago may still drain, or its ranks be stopping.
 StatusOr<v1::JobState> resume_when_stopped(Coordinator& coordinator, const std::string& name,
@@ -24,8 +27,6 @@ StatusOr<v1::JobState> resume_when_stopped(Coordinator& coordinator, const std::
   }
   return state;
 }
-
-}  // namespace
 
 int resume(const ResumeOptions& options) {
   std::string yaml;

@@ -237,6 +237,16 @@ StatusOr<v1::TraceResponse> Coordinator::trace(const std::string& name, std::opt
   return response;
 }
 
+StatusOr<v1::MeasurementsResponse> Coordinator::measurements(const std::string& name) {
+  v1::MeasurementsRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(name);
+  v1::MeasurementsResponse response;
+  const CallEnd end = call(*stubs_->jobs, &v1::Jobs::Stub::Measurements, request, response);
+  if (!end.ok()) return explained(end);
+  return response;
+}
+
 StatusOr<std::vector<v1::Job>> Coordinator::jobs() {
   v1::ListJobsRequest request;
   request.mutable_caller()->set_principal(principal_);

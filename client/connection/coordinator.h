@@ -67,6 +67,7 @@ class Coordinator {
   StatusOr<std::vector<v1::Job>> jobs();
   // The newest traced step without `step`.
   StatusOr<v1::TraceResponse> trace(const std::string& name, std::optional<int64_t> step);
+  StatusOr<v1::MeasurementsResponse> measurements(const std::string& name);
   StatusOr<std::vector<v1::Worker>> workers();
   StatusOr<v1::JobState> cancel(const std::string& name);
   StatusOr<v1::JobState> pause(const std::string& name);

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "client/commands/commands.h"
 #include "client/commands/terminal.h"
+#include "client/main/connection_option.h"
 #include "client/main/data_options.h"
 #include "client/main/help.h"
 #include "client/main/planning_options.h"
@@ -49,13 +50,6 @@ CLI::Validator one_of(const std::vector<std::string>& offered, const std::vector
         return holds(offered, word) || holds(later, word) ? "" : fmt::format("{} not in {}", word, choice);
       },
       choice);
-}
-
-void add_connection(CLI::App& command, ConnectionOptions& options) {
-  command
-      .add_option("--coordinator", options.coordinator,
-                  "HOST:PORT (default: PENSTOCK_COORDINATOR, else 127.0.0.1:7070)")
-      ->type_name("HOST:PORT");
 }
 
 void declare_up(CLI::App& command, UpOptions& options) {
@@ -353,7 +347,7 @@ void add_checkpoint(CLI::App& app, Result& result) {
 
 // Commands of the design that later pieces bring: known, so that they are refused by name.
 void add_later_commands(CLI::App& app, Result& result) {
-  for (const char* name : {"drain", "uncordon", "curves", "rebalance"}) {
+  for (const char* name : {"drain", "uncordon"}) {
     CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
     command->allow_extras();
     command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });

@@ -159,10 +159,30 @@ Help help_of_fit() {
       "  penstock fit measured.json -o json\n"};
 }
 
+Help help_of_curves() {
+  return {"curves", "What the stages of a job took and its ranks held, beside what was planned",
+          "Examples:\n"
+          "  penstock curves imbalanced                   bars: a stage that sticks out is seen at once\n"
+          "  penstock curves imbalanced -o svg > curves.svg\n"
+          "  penstock curves imbalanced -o json\n"};
+}
+
+Help help_of_rebalance() {
+  return {
+      "rebalance",
+      "A better split for a job, from what its stages took: move or stay, why, and what it gains",
+      "Nothing but the split changes, so that the losses keep every bit.\n"
+      "Examples:\n"
+      "  penstock rebalance imbalanced                the proposal\n"
+      "  penstock rebalance imbalanced --apply        pause at the next checkpoint, go on with the new split\n"
+      "  penstock rebalance imbalanced -o job > next.yaml     for another run\n"};
+}
+
 Help help_of_diagnose() {
   return {"diagnose",
           "Why a pipeline is slow: imbalance, a straggler or the data, with the numbers behind it",
           "Examples:\n"
+          "  penstock diagnose quickstart                 a job of the service\n"
           "  penstock diagnose --trace trace.json         times by stage, replica and microbatch (raw_ms of "
           "dp0_stage0_F, ...)\n"
           "  penstock diagnose --trace trace.json -o json\n"};

@@ -26,6 +26,8 @@ Help help_of_verify();
 Help help_of_partition();
 Help help_of_plan();
 Help help_of_fit();
+Help help_of_curves();
+Help help_of_rebalance();
 Help help_of_diagnose();
 Help help_of_data();
 Help help_of_data_inspect();

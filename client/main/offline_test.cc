@@ -206,7 +206,6 @@ TEST_F(Offline, bad_requests_are_refused_with_the_field_and_exit_code_two) {
   refused("schedule 1f1b -p 4 -m 8 -o png", "png not in {text,json,svg,perfetto,torch-csv,torch-csv-comms}");
   refused("scedule 1f1b", "unknown command scedule (did you mean schedule?)");
   refused("get", "kind is required; see `penstock get --help`");
-  refused("rebalance job", "penstock rebalance: designed, and not built yet");
 }
 
 constexpr const char* kFourLayers =
@@ -411,13 +410,13 @@ TEST_F(Offline, a_trace_is_diagnosed) {
   EXPECT_THAT(refused.error,
               HasSubstr("trace.json: stage 1 replica 1: expected as many forwards as backwards"));
   EXPECT_EQ(penstock("diagnose").exit_code, 2);
-  EXPECT_THAT(penstock("diagnose somejob").error, HasSubstr("not built yet"));
+  EXPECT_THAT(penstock("diagnose somejob --trace trace.json").error, HasSubstr("expected a job, or --trace"));
 }
 
 TEST_F(Offline, every_command_helps_with_examples) {
   for (const char* command :
        {"up", "submit", "get", "describe", "watch", "logs", "cancel", "schedule", "verify", "partition",
-        "plan", "fit", "diagnose", "layout", "layout parse", "layout format"}) {
+        "plan", "fit", "curves", "rebalance", "diagnose", "layout", "layout parse", "layout format"}) {
     const Ran ran = penstock(std::string(command) + " --help");
     EXPECT_EQ(ran.exit_code, 0) << command;
     EXPECT_THAT(ran.out, HasSubstr("Examples:\n  penstock ")) << command;

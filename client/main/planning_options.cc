@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "client/commands/commands.h"
+#include "client/main/connection_option.h"
 #include "client/main/help.h"
 
 namespace penstock::client {
@@ -70,10 +71,32 @@ void declare_fit(CLI::App& command, FitOptions& options) {
 }
 
 void declare_diagnose(CLI::App& command, DiagnoseOptions& options) {
-  command.add_option("job", options.job, "Later: a job of the service")->type_name("JOB");
+  command.add_option("job", options.job, "A job of the service, by what its ranks measured")
+      ->type_name("JOB");
   command.add_option("--trace", options.trace, "A file of times by stage, replica and microbatch")
       ->type_name("FILE");
   declare_output(command, options.output);
+  add_connection(command, options.connection);
+}
+
+void declare_curves(CLI::App& command, CurvesOptions& options) {
+  command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
+  command.add_option("-o,--output", options.output, "Format")
+      ->check(CLI::IsMember({"text", "json", "svg"}))
+      ->capture_default_str();
+  add_connection(command, options.connection);
+}
+
+void declare_rebalance(CLI::App& command, RebalanceOptions& options) {
+  command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
+  command.add_flag("--apply", options.apply, "Pause the job at its next checkpoint and go on with the split");
+  command.add_option("--wait-seconds", options.wait_seconds, "How long to wait for that checkpoint")
+      ->check(CLI::Range(1, 86'400))
+      ->capture_default_str();
+  command.add_option("-o,--output", options.output, "Format; job: the whole job file with the split")
+      ->check(CLI::IsMember({"text", "json", "job"}))
+      ->capture_default_str();
+  add_connection(command, options.connection);
 }
 
 template <typename Options>
@@ -92,6 +115,8 @@ void add_planning(CLI::App& app, int& result) {
   add<PartitionOptions>(app, help_of_partition(), result, partition, declare_partition);
   add<PlanOptions>(app, help_of_plan(), result, plan_job, declare_plan);
   add<FitOptions>(app, help_of_fit(), result, fit, declare_fit);
+  add<CurvesOptions>(app, help_of_curves(), result, curves, declare_curves);
+  add<RebalanceOptions>(app, help_of_rebalance(), result, rebalance, declare_rebalance);
   add<DiagnoseOptions>(app, help_of_diagnose(), result, diagnose, declare_diagnose);
 }
 

@@ -1,0 +1,190 @@
+#include "client/present/stage_curves.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "plan/diagnosis/statistics.h"
+#include "plan/render/bars.h"
+#include "plan/render/curves_svg.h"
+#include "plan/render/human.h"
+#include "plan/render/table.h"
+
+namespace penstock::client {
+namespace {
+
+using plan::Table;
+
+constexpr int kBarWidth = 32;
+
+std::string ms_text(double ms) {
+  return fmt::format("{:.4g}ms", ms);
+}
+
+double p95_ms(const std::vector<plan::StageSamples>& stage) {
+  std::vector<double> totals;
+  for (const plan::StageSamples& rank : stage) {
+    for (size_t i = 0; i < rank.forward_seconds.size(); ++i)
+      totals.push_back(1e3 * (rank.forward_seconds[i] + rank.backward_seconds[i]));
+  }
+  return plan::quantile(totals, 0.95);
+}
+
+std::vector<RankMemory> memory_of(const v1::MeasurementsResponse& response) {
+  std::map<int, RankMemory> ranks;
+  for (const v1::StageStatus& stage : response.stages()) {
+    ranks[stage.rank()] = {stage.rank(), stage.memory_peak_bytes(), stage.memory_predicted_bytes()};
+  }
+  std::vector<RankMemory> memory;
+  for (const auto& [rank, of_rank] : ranks) memory.push_back(of_rank);
+  return memory;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::vector<std::string> texts;
+  for (const int rank : ranks) texts.push_back(fmt::format("{}", rank));
+  return list_cut(texts);
+}
+
+std::string planned_name(const StageCurves& curves) {
+  return curves.planned_from_costs ? "what the costs of earlier splits said of this one"
+                                   : "the mean of the stages";
+}
+
+std::string stage_table(const StageCurves& curves, plan::Glyphs glyphs) {
+  using enum Table::Align;
+  Table table({{"STAGE", Right},
+               {"RANK", Right},
+               {"ITEMS"},
+               {"TIME", Right},
+               {"P95", Right},
+               {curves.planned_from_costs ? "PLANNED" : "MEAN", Right},
+               {"TIME, PLANNED |"}});
+  double largest = 0;
+  for (const StageTimes& stage : curves.stages)
+    largest = std::max({largest, stage.measured_ms, stage.planned_ms});
+  for (const StageTimes& stage : curves.stages) {
+    table.add_row({fmt::format("{}", stage.stage), ranks_text(stage.ranks), stage.items,
+                   ms_text(stage.measured_ms), ms_text(stage.p95_ms), ms_text(stage.planned_ms),
+                   plan::planned_bar(stage.measured_ms, stage.planned_ms, largest, kBarWidth, glyphs)});
+  }
+  return table.text();
+}
+
+std::string memory_table(const StageCurves& curves, plan::Glyphs glyphs) {
+  using enum Table::Align;
+  Table table({{"RANK", Right}, {"PEAK", Right}, {"PREDICTED", Right}, {"PEAK, PREDICTED |"}});
+  int64_t largest = 0;
+  for (const RankMemory& rank : curves.ranks)
+    largest = std::max({largest, rank.peak_bytes, rank.predicted_bytes});
+  for (const RankMemory& rank : curves.ranks) {
+    table.add_row(
+        {fmt::format("{}", rank.rank), rank.peak_bytes > 0 ? plan::human_bytes(rank.peak_bytes) : "",
+         plan::human_bytes(rank.predicted_bytes),
+         plan::planned_bar(static_cast<double>(rank.peak_bytes), static_cast<double>(rank.predicted_bytes),
+                           static_cast<double>(largest), kBarWidth, glyphs)});
+  }
+  return table.text();
+}
+
+// The stage that is furthest above the mean of all, in a sentence.
+std::string slowest_line(const StageCurves& curves) {
+  const auto slowest = std::max_element(
+      curves.stages.begin(), curves.stages.end(),
+      [](const StageTimes& a, const StageTimes& b) { return a.measured_ms < b.measured_ms; });
+  double sum = 0;
+  for (const StageTimes& stage : curves.stages) sum += stage.measured_ms;
+  const double mean = sum / static_cast<double>(curves.stages.size());
+  return fmt::format("the slowest stage, {}, takes {:.2f} times the mean of {}\n", slowest->stage,
+                     slowest->measured_ms / mean, ms_text(mean));
+}
+
+}  // namespace
+
+std::string items_text(const std::vector<plan::Item>& items) {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < items.size();) {
+    size_t end = i + 1;
+    while (end < items.size() && items[i].kind == plan::ItemKind::Block &&
+           items[end].kind == plan::ItemKind::Block)
+      ++end;
+    words.push_back(end - i == 1 ? to_string(items[i])
+                                 : fmt::format("{}-{}", to_string(items[i]), to_string(items[end - 1])));
+    i = end;
+  }
+  return join(words, " ");
+}
+
+StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
+                         const v1::MeasurementsResponse& response,
+                         const std::vector<plan::MeasuredRun>& runs) {
+  const plan::MeasuredRun& run = runs.back();
+  const plan::PlannedStages planned = plan::planned_stages(job, runs);
+  StageCurves curves;
+  curves.job = name;
+  curves.attempt = response.attempts().rbegin()->attempt();
+  curves.steps = response.attempts().rbegin()->steps();
+  curves.step_seconds = plan::step_seconds(run);
+  curves.planned_from_costs = planned.from_costs;
+  for (size_t s = 0; s < run.stages.size(); ++s) {
+    StageTimes& stage = curves.stages.emplace_back();
+    stage.stage = static_cast<int>(s);
+    for (const plan::StageSamples& rank : run.stages[s]) stage.ranks.push_back(rank.rank);
+    stage.items = items_text(run.split[s]);
+    stage.measured_ms = 1e3 * (plan::forward_seconds(run.stages[s]) + plan::backward_seconds(run.stages[s]));
+    stage.p95_ms = p95_ms(run.stages[s]);
+    stage.planned_ms = planned.ms[s];
+  }
+  curves.ranks = memory_of(response);
+  return curves;
+}
+
+std::string curves_text(const StageCurves& curves, plan::Glyphs glyphs) {
+  return fmt::format("job {}, attempt {}: {} measured, a step takes {}; planned is {}\n\n{}{}\n{}",
+                     curves.job, curves.attempt, plan::counted(curves.steps, "step"),
+                     ms_text(1e3 * curves.step_seconds), planned_name(curves), stage_table(curves, glyphs),
+                     slowest_line(curves), memory_table(curves, glyphs));
+}
+
+Json curves_json(const StageCurves& curves) {
+  Json stages = Json::array();
+  for (const StageTimes& stage : curves.stages) {
+    stages.push_back({{"stage", stage.stage},
+                      {"ranks", stage.ranks},
+                      {"items", stage.items},
+                      {"measured_ms", stage.measured_ms},
+                      {"p95_ms", stage.p95_ms},
+                      {"planned_ms", stage.planned_ms}});
+  }
+  Json ranks = Json::array();
+  for (const RankMemory& rank : curves.ranks) {
+    ranks.push_back(
+        {{"rank", rank.rank}, {"peak_bytes", rank.peak_bytes}, {"predicted_bytes", rank.predicted_bytes}});
+  }
+  return {{"job", curves.job},
+          {"attempt", curves.attempt},
+          {"steps", curves.steps},
+          {"step_seconds", curves.step_seconds},
+          {"planned", curves.planned_from_costs ? "costs" : "mean"},
+          {"stages", std::move(stages)},
+          {"ranks", std::move(ranks)}};
+}
+
+std::string curves_svg(const StageCurves& curves) {
+  plan::Curve time{"forward and backward of a microbatch", planned_name(curves), {}};
+  for (const StageTimes& stage : curves.stages) {
+    time.points.push_back({fmt::format("stage {}", stage.stage), stage.measured_ms, stage.planned_ms,
+                           ms_text(stage.measured_ms)});
+  }
+  plan::Curve memory{"peak memory", "the prediction", {}};
+  for (const RankMemory& rank : curves.ranks) {
+    memory.points.push_back({fmt::format("rank {}", rank.rank), static_cast<double>(rank.peak_bytes),
+                             static_cast<double>(rank.predicted_bytes), plan::human_bytes(rank.peak_bytes)});
+  }
+  return plan::curves_svg(fmt::format("job {}, attempt {}: a step takes {}", curves.job, curves.attempt,
+                                      ms_text(1e3 * curves.step_seconds)),
+                          {time, memory});
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,55 @@
+// What the stages of a job took and its ranks held, beside what was planned: for the terminal, as a picture, for programs.
+// Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/present/job_json.h"
+#include "penstock/v1/jobs.pb.h"
+#include "plan/rebalancing/measured_run.h"
+#include "plan/rebalancing/propose.h"
+#include "plan/render/glyphs.h"
+#include "plan/spec/job_spec.h"
+
+namespace penstock::client {
+
+struct StageTimes {
+  int stage = 0;
+  std::vector<int> ranks;
+  std::string items;       // "embedding 0-2"
+  double measured_ms = 0;  // forward and backward of a microbatch, median
+  double p95_ms = 0;
+  double planned_ms = 0;
+};
+
+struct RankMemory {
+  int rank = 0;
+  int64_t peak_bytes = 0;
+  int64_t predicted_bytes = 0;
+};
+
+struct StageCurves {
+  std::string job;
+  int64_t attempt = 0;
+  int64_t steps = 0;  // measured
+  double step_seconds = 0;
+  bool planned_from_costs = false;  // else PLANNED is the mean
+  std::vector<StageTimes> stages;
+  std::vector<RankMemory> ranks;
+};
+
+StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
+                         const v1::MeasurementsResponse& response,
+                         const std::vector<plan::MeasuredRun>& runs);
+
+// "embedding 0-2 head".
+std::string items_text(const std::vector<plan::Item>& items);
+
+std::string curves_text(const StageCurves& curves, plan::Glyphs glyphs = plan::Glyphs::Ascii);
+// job, attempt, steps, step_seconds, planned, stages[] {stage, ranks, items, measured_ms, p95_ms, planned_ms} and ranks[] {rank,
+// peak_bytes, predicted_bytes}.
+Json curves_json(const StageCurves& curves);
+std::string curves_svg(const StageCurves& curves);
+
+}  // namespace penstock::client

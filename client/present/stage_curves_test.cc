@@ -1,0 +1,131 @@
+#include "client/present/stage_curves.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client/present/measured_runs.h"
+#include "client/present/proposal.h"
+
+namespace penstock::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kJob =
+    "name: tiny\n"
+    "model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2,\n"
+    "        intermediate_size: 16, max_position_embeddings: 8}\n"
+    "data: {source: /data/text.txt, sequence_length: 8}\n"
+    "train: {steps: 100, global_batch_size: 4, microbatch_size: 1, dtype: float32}\n"
+    "parallel: {pipeline: 2, split: {layers: [2, 2]}}\n";
+
+void add_series(v1::AttemptMeasurements& attempt, int rank, int stage, v1::MeasuredKind kind, float seconds) {
+  v1::MeasuredSeries& series = *attempt.add_series();
+  series.set_rank(rank);
+  series.set_stage(stage);
+  series.set_kind(kind);
+  series.set_median_seconds(seconds);
+  for (int step = 0; step < 40; ++step) series.add_samples(seconds);
+}
+
+void add_stage(v1::AttemptMeasurements& attempt, int stage, const std::vector<std::string>& items,
+               float forward, float backward) {
+  v1::StageItems& added = *attempt.add_stages();
+  for (const std::string& item : items) added.add_items(item);
+  add_series(attempt, stage, stage, v1::MEASURED_KIND_FORWARD, forward);
+  add_series(attempt, stage, stage, v1::MEASURED_KIND_BACKWARD, backward);
+  add_series(attempt, stage, -1, v1::MEASURED_KIND_STEP, 1);
+}
+
+// Two blocks of 30 ms a stage, and a head of 75 ms on top of the last one's.
+v1::MeasurementsResponse response() {
+  v1::MeasurementsResponse measured;
+  measured.set_spec_yaml(kJob);
+  v1::AttemptMeasurements& attempt = *measured.add_attempts();
+  attempt.set_attempt(1);
+  attempt.set_steps(40);
+  add_stage(attempt, 0, {"embedding", "0", "1"}, 0.020f, 0.040f);
+  add_stage(attempt, 1, {"2", "3", "head"}, 0.045f, 0.090f);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::StageStatus& stage = *measured.add_stages();
+    stage.set_rank(rank);
+    stage.set_memory_peak_bytes(1024 * (rank + 1));
+    stage.set_memory_predicted_bytes(1024);
+  }
+  return measured;
+}
+
+StageCurves curves_of(const v1::MeasurementsResponse& measured) {
+  const plan::JobSpec job = *plan::parse_job_spec(measured.spec_yaml());
+  return stage_curves("tiny", job, measured, *measured_runs(measured));
+}
+
+TEST(StageCurves, stage_that_sticks_out_is_seen_against_the_mean) {
+  const StageCurves curves = curves_of(response());
+  ASSERT_EQ(curves.stages.size(), 2u);
+  EXPECT_NEAR(curves.stages[1].measured_ms, 135, 1e-3);
+  EXPECT_NEAR(curves.stages[1].planned_ms, 97.5, 1e-3);
+  const std::string text = curves_text(curves);
+  EXPECT_THAT(text, HasSubstr("embedding 0-1"));
+  EXPECT_THAT(text, HasSubstr("[#####################|########]"));  // all of it; the mean at 0.72
+  EXPECT_THAT(text, HasSubstr("[#############        |        ]"));
+  EXPECT_THAT(text, HasSubstr("the slowest stage, 1, takes 1.38 times the mean of 97.5ms"));
+  EXPECT_THAT(text, HasSubstr("2.00KiB"));
+  const Json json = curves_json(curves);
+  EXPECT_EQ(json["stages"][1]["ranks"][0], 1);
+  EXPECT_EQ(json["planned"], "mean");
+  EXPECT_EQ(json["ranks"][1]["peak_bytes"], 2048);
+  EXPECT_THAT(curves_svg(curves), HasSubstr("stage 1"));
+}
+
+TEST(MeasuredRuns, halves_of_a_backward_are_one) {
+  v1::MeasurementsResponse measured;
+  v1::AttemptMeasurements& attempt = *measured.add_attempts();
+  attempt.add_stages()->add_items("embedding");
+  add_series(attempt, 0, 0, v1::MEASURED_KIND_FORWARD, 0.25f);
+  add_series(attempt, 0, 0, v1::MEASURED_KIND_INPUT_GRADIENT, 0.5f);
+  add_series(attempt, 0, 0, v1::MEASURED_KIND_WEIGHT_GRADIENT, 0.125f);
+  add_series(attempt, 0, -1, v1::MEASURED_KIND_STEP, 1);
+  const auto runs = measured_runs(measured);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  EXPECT_EQ((*runs)[0].stages[0][0].backward_seconds.front(), 0.625);
+}
+
+TEST(MeasuredRuns, message_that_nobody_sends_is_refused) {
+  v1::MeasurementsResponse measured = response();
+  measured.mutable_attempts(0)->mutable_series(0)->set_stage(7);
+  EXPECT_THAT(message(measured_runs(measured).status()), HasSubstr("stage 7"));
+  EXPECT_FALSE(measured_runs({}).ok());
+  measured = response();
+  measured.mutable_attempts(0)->mutable_series()->DeleteSubrange(0, 1);
+  EXPECT_THAT(message(measured_runs(measured).status()), HasSubstr("as many forwards as backwards"));
+}
+
+TEST(ProposalText, says_both_splits_the_gain_and_the_key_for_the_job_file) {
+  const v1::MeasurementsResponse measured = response();
+  const plan::JobSpec job = *plan::parse_job_spec(measured.spec_yaml());
+  auto runs = *measured_runs(measured);
+  runs[0].step_seconds.assign(40, 0.6);  // 4 microbatches of 135 ms, filling and draining of 60 ms
+  const auto proposal = plan::propose(job, runs, {.steps_left = 1000});
+  ASSERT_TRUE(proposal.ok()) << proposal.status();
+  const std::string text = proposal_text(*proposal, std::nullopt);
+  EXPECT_THAT(text, HasSubstr("parallel.split: [[embedding, 0, 1, 2], [3, head]]"));
+  EXPECT_THAT(text, HasSubstr("move: "));
+  EXPECT_EQ(proposal_json("tiny", *proposal, std::nullopt)["answer"], "move");
+  const plan::MoveCheck undone{job.parallel.split, {false, 0.01, "nothing came of it"}};
+  EXPECT_THAT(proposal_text(*proposal, undone), HasSubstr("undo: nothing came of it"));
+  EXPECT_EQ(proposal_json("tiny", *proposal, undone)["answer"], "undo");
+}
+
+TEST(ItemsText, blocks_behind_one_another_are_a_range) {
+  plan::ModelSpec model;
+  model.num_hidden_layers = 3;
+  const std::vector<plan::Item> items = plan::model_items(model);
+  EXPECT_EQ(items_text(items), "embedding 0-2 head");
+  EXPECT_EQ(items_text({items[1]}), "0");
+}
+
+}  // namespace
+}  // namespace penstock::client

@@ -1,0 +1,154 @@
+"""A job tells what its stages took, gets a better split out of it, and loses no bit by going on with that."""
+
+import json
+import re
+import unittest
+
+from tests.support import cluster as support
+
+ENDS = {"succeeded", "failed", "cancelled"}
+
+
+def blocks_of(split):
+    """Blocks in every stage of a split as text: "[[embedding, 0], [1, head]]" -> [1, 1]."""
+    return [sum(item.strip().isdigit() for item in stage.split(",")) for stage in re.findall(r"\[([^\[\]]+)\]", split)]
+
+
+class EmulatedPipeline(unittest.TestCase):
+    """Eight ranks whose costs are known: two blocks a stage, and a head of three and a half blocks on top of the last one's."""
+
+    RANKS = 8
+    LAYERS = ("{embedding: {forward: 0.3, backward: 0.6}, block: {forward: 3, backward: 6}, "
+              "head: {forward: 10.5, backward: 21}}")
+
+    def setUp(self):
+        self.cluster = support.Cluster(0).__enter__()
+        self.addCleanup(self.cluster.__exit__, None, None, None)
+        self.cluster.start_worker("devices", "--device", "emulated", "--devices", self.RANKS)
+        self.cluster.wait_for_workers(self.RANKS)
+
+    def job_file(self):
+        text = support.job_yaml(self.cluster.folder, corpus="/there/is/no/such/file.txt", name="uneven", layers=14,
+                                pipeline=self.RANKS, split="ends-lighter", steps=12, microbatch_size=1, global_batch_size=16)
+        path = self.cluster.folder / "uneven.yaml"
+        path.write_text(re.sub(r"(?m)^device: .*$",
+                               f"device: {{kind: emulated, costs: {{layers: {self.LAYERS}}}}}", text))
+        return path
+
+    def run_job(self, path):
+        result = self.cluster.run("submit", path)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        name = re.search(r"job/(\S+)", result.stdout).group(1)
+        job = self.cluster.wait_for_state(name, ENDS, 120)
+        self.assertEqual(job["state"], "succeeded", job["reason"])
+        return name
+
+    def test_a_stage_that_sticks_out_is_seen_and_one_rebalance_is_enough(self):
+        name = self.run_job(self.job_file())
+        curves = self.cluster.json("curves", name)
+        slowest = max(curves["stages"], key=lambda stage: stage["measured_ms"])
+        self.assertEqual(slowest["stage"], self.RANKS - 1)
+        self.assertGreater(slowest["measured_ms"], 1.5 * slowest["planned_ms"])
+        self.assertEqual(curves["planned"], "mean")
+        for rank in curves["ranks"]:
+            self.assertEqual(rank["peak_bytes"], rank["predicted_bytes"])
+        self.assertIn("the slowest stage, 7,", self.cluster.run("curves", name).stdout)
+        self.assertTrue(self.cluster.run("curves", name, "-o", "svg").stdout.startswith("<svg"))
+
+        diagnosis = self.cluster.json("diagnose", name)
+        self.assertEqual(diagnosis["verdict"], "imbalance")
+        self.assertEqual(diagnosis["where"]["stage"], self.RANKS - 1)
+        self.assertIn("because", diagnosis["memory"])
+
+        proposal = self.cluster.json("rebalance", name)
+        self.assertEqual(proposal["answer"], "move", proposal["because"])
+        self.assertLess(proposal["best_step_seconds"], 0.9 * proposal["step_seconds"])
+        # The head's stage keeps no block: three and a half of them are its fair share already.
+        self.assertEqual(blocks_of(proposal["split"])[-1], 0)
+        self.assertEqual(sum(blocks_of(proposal["split"])), 14)
+
+        moved = self.cluster.folder / "moved.yaml"
+        moved.write_text(self.cluster.run("rebalance", name, "-o", "job").stdout)
+        again = self.run_job(moved)
+        second = self.cluster.json("rebalance", again)
+        self.assertEqual(second["answer"], "stay", second["because"])
+        steps = [self.cluster.json("curves", job)["step_seconds"] for job in (name, again)]
+        print(f"\nP=8, emulated: a step took {steps[0]:.4f} s, {proposal['best_step_seconds']:.4f} s predicted, "
+              f"{steps[1]:.4f} s measured ({steps[1] / proposal['best_step_seconds'] - 1:+.1%})")
+        self.assertLess(steps[1], steps[0])
+
+    def test_auto_plans_the_split_where_costs_are_known(self):
+        path = self.job_file()
+        path.write_text(path.read_text().replace("split: ends-lighter", "split: auto"))
+        said = self.cluster.run("submit", path, "--dry-run").stdout
+        self.assertIn("split: auto is planned from device.costs", said)
+        self.assertIn("stage 7: head\n", said)
+
+    def test_measurements_outlive_the_coordinator(self):
+        name = self.run_job(self.job_file())
+        before = self.cluster.json("curves", name)
+        address = self.cluster.address
+        self.cluster.processes["coordinator"].terminate()
+        self.cluster.processes["coordinator"].wait(15)
+        self.cluster.start_coordinator(address)
+        self.assertEqual(self.cluster.json("curves", name), before)
+
+    def test_costs_by_stage_and_jobs_that_nobody_knows_are_refused(self):
+        text = self.job_file().read_text()
+        stages = ", ".join("{forward: %d, backward: 5}" % (9 if rank == 7 else 2) for rank in range(self.RANKS))
+        path = self.cluster.folder / "by-stage.yaml"
+        path.write_text(re.sub(r"(?m)^device: .*$", f"device: {{kind: emulated, costs: {{stages: [{stages}]}}}}", text))
+        name = self.run_job(path)
+        refused = self.cluster.run("rebalance", name)
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertIn("expected costs by layer", refused.stderr)
+        self.assertIn("uneven", self.cluster.run("curves", "unevn").stderr)
+
+
+class BitsOfARebalancedJob(unittest.TestCase):
+    """Two ranks, and a head that costs as much as four blocks."""
+
+    def setUp(self):
+        self.cluster = support.Cluster(2).__enter__()
+        self.addCleanup(self.cluster.__exit__, None, None, None)
+
+    def submit(self, name):
+        text = support.job_yaml(self.cluster.folder, name=name, pipeline=2, layers=8, hidden=128, steps=240, sequence=64,
+                                microbatch_size=1, global_batch_size=8, data=", epochs: 0",
+                                extra="checkpoint: {every: 20, keep: 1}\n")
+        path = self.cluster.folder / f"{name}.yaml"
+        path.write_text(text.replace("vocab_size: 256", "vocab_size: 8192"))
+        result = self.cluster.run("submit", path)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return name
+
+    def test_applied_while_it_runs_the_losses_keep_every_bit(self):
+        whole = self.submit("whole")
+        ended = self.cluster.wait_for_state(whole, ENDS, 240)
+        self.assertEqual(ended["state"], "succeeded", ended["reason"])
+        name = self.submit("moved")
+        support.wait_until(lambda: self.cluster.job(name)["step"] >= 30, 60, "steps are measured")
+
+        def moves():
+            # On a crowded machine the first samples may not agree.
+            found = self.cluster.run("rebalance", name, "--apply", "-o", "json", timeout=120)
+            self.assertEqual(found.returncode, 0, found.stderr)
+            return json.loads(found.stdout) if json.loads(found.stdout)["answer"] == "move" else None
+
+        proposal = support.wait_until(moves, 60, "the proposal is to move")
+        ended = self.cluster.wait_for_state(name, ENDS, 240)
+        self.assertEqual(ended["state"], "succeeded", ended["reason"])
+        self.assertEqual(ended["attempt"], 2)
+        blocks = [sum(item.isdigit() for item in stage["layers"]) for stage in ended["stages"]]
+        self.assertEqual(blocks, blocks_of(proposal["split"]))
+        self.assertGreater(blocks[0], blocks[1])
+        jobs = [self.cluster.job_message(each) for each in (whole, name)]
+        self.assertEqual(len(jobs[0].losses), 240)
+        self.assertEqual(list(jobs[0].losses), list(jobs[1].losses))
+        self.assertEqual(jobs[0].weights_digest, jobs[1].weights_digest)
+        self.assertEqual(self.cluster.json("curves", name)["planned"], "costs")
+        self.assertIn("last_move", self.cluster.json("rebalance", name))
+
+
+if __name__ == "__main__":
+    unittest.main()
