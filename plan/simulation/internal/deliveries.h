@@ -9,7 +9,7 @@
 
 namespace penstock::plan::internal {
 
-struct Delivery {
+struct TimedDelivery {
   Ticks produced = -1;  // end of its producer; -1 until then
   Ticks arrived = 0;
   bool is_remote = false;  // between two ranks
@@ -22,11 +22,11 @@ class Deliveries {
         microbatches_(static_cast<size_t>(microbatches)),
         cells_(2 * static_cast<size_t>(stages) * microbatches_) {}
 
-  Delivery& operator[](const Passage& passage) { return cells_[index(passage)]; }
-  const Delivery& operator[](const Passage& passage) const { return cells_[index(passage)]; }
+  TimedDelivery& operator[](const Passage& passage) { return cells_[index(passage)]; }
+  const TimedDelivery& operator[](const Passage& passage) const { return cells_[index(passage)]; }
 
   // What `work` reads; null when it reads nothing.
-  const Delivery* input_of(const Work& work) const {
+  const TimedDelivery* input_of(const Work& work) const {
     const auto passage = incoming(work, stages_);
     return passage ? &(*this)[*passage] : nullptr;
   }
@@ -40,7 +40,7 @@ class Deliveries {
 
   int stages_;
   size_t microbatches_;
-  std::vector<Delivery> cells_;  // [flow, source stage, microbatch]
+  std::vector<TimedDelivery> cells_;  // [flow, source stage, microbatch]
 };
 
 }  // namespace penstock::plan::internal

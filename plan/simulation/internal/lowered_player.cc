@@ -149,7 +149,7 @@ void LoweredPlayer::match(Link& link, size_t number, Ticks now, const Passage& p
   const Ticks occupancy = link_costs_.occupancy(link.costs, boundary_of(passage));
   message.left = link.free_since = std::max(link.free_since, now) + occupancy;
   message.arrived = message.left + link.costs.latency;
-  Delivery& delivery = deliveries_[passage];
+  TimedDelivery& delivery = deliveries_[passage];
   delivery.arrived = message.arrived;
   delivery.is_remote = true;
   events_.push({message.left, link.source.value, -1});

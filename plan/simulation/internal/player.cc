@@ -55,7 +55,7 @@ const Player::Route& Player::route_of(const Passage& passage) const {
 }
 
 Ticks Player::arrival_of(const Work& work) const {
-  const Delivery* input = deliveries_.input_of(work);
+  const TimedDelivery* input = deliveries_.input_of(work);
   if (input == nullptr) return 0;
   return input->produced < 0 ? kUnknown : input->arrived;
 }
@@ -104,7 +104,7 @@ void Player::deliver(const Work& work, Ticks end) {
   const auto passage = outgoing(work, program_.stages());
   if (!passage) return;
   const Route& route = route_of(*passage);
-  Delivery& delivery = deliveries_[*passage];
+  TimedDelivery& delivery = deliveries_[*passage];
   delivery = {end, end, route.link >= 0};
   if (delivery.is_remote) {
     Link& link = links_[route.link];

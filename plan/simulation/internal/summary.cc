@@ -23,15 +23,15 @@ Extent extent_of(const Simulation& simulation) {
 }
 
 // Of the inputs of an action, the one that arrived last; null when it has none.
-const Delivery* last_input_of(const Deliveries& deliveries, const Action& action) {
-  const Delivery* first = deliveries.input_of(action.work);
-  const Delivery* second = action.overlapped ? deliveries.input_of(*action.overlapped) : nullptr;
+const TimedDelivery* last_input_of(const Deliveries& deliveries, const Action& action) {
+  const TimedDelivery* first = deliveries.input_of(action.work);
+  const TimedDelivery* second = action.overlapped ? deliveries.input_of(*action.overlapped) : nullptr;
   if (first == nullptr || second == nullptr) return first == nullptr ? second : first;
   return second->arrived < first->arrived ? first : second;
 }
 
 // Of the gap before an action: the part in which its message was on its way, or a slot of a link was missing.
-Ticks in_transfer(const Delivery* input, Ticks free_since, Ticks start, Timeline kind) {
+Ticks in_transfer(const TimedDelivery* input, Ticks free_since, Ticks start, Timeline kind) {
   const Ticks gap = start - free_since;
   const Ticks until_produced = input == nullptr ? 0 : std::clamp<Ticks>(input->produced - free_since, 0, gap);
   if (kind == Timeline::Earliest) return gap - until_produced;
@@ -62,7 +62,7 @@ void add_idle_times(const Deliveries& deliveries, const Extent& extent, Timeline
 // `previous_start`: of the action before the reader, the latest one that starts before it; -1 without one.
 void classify(const Deliveries& deliveries, const Work& reader, Ticks previous_start,
               Simulation& simulation) {
-  const Delivery* input = deliveries.input_of(reader);
+  const TimedDelivery* input = deliveries.input_of(reader);
   if (input == nullptr) return;
   if (!input->is_remote) {
     ++simulation.handoffs.local;

@@ -50,21 +50,21 @@ class GlooEndpoint final : public Endpoint {
   Status connect(Rendezvous& rendezvous, Duration timeout);
   void start_control();
   void prepare(ControlSend& send, ControlKind kind);
-  void control_loop(Peer& peer);
-  bool handle(Peer& peer, const ControlMessage& message);
-  void handle_ready_locked(Peer& peer, const ControlMessage& message);
-  void handle_goodbye_locked(Peer& peer, const ControlMessage& message);
-  void peer_lost(Peer& peer, const std::string& what);
+  void control_loop(GlooPeer& peer);
+  bool handle(GlooPeer& peer, const ControlMessage& message);
+  void handle_ready_locked(GlooPeer& peer, const ControlMessage& message);
+  void handle_goodbye_locked(GlooPeer& peer, const ControlMessage& message);
+  void peer_lost(GlooPeer& peer, const std::string& what);
 
   Status check_post_locked(RankIndex peer, const void* data, int64_t bytes);
-  StatusOr<Transfer*> take_record_locked(Direction direction, int peer, void* data, int64_t bytes);
-  void start_send_locked(Peer& peer, Transfer& transfer, int64_t expected_bytes);
-  void free_record_locked(Transfer& transfer);
-  Transfer* find_locked(TransferId id);
-  Status end_wait(Transfer& transfer, const std::string& trouble);
+  StatusOr<GlooTransfer*> take_record_locked(Direction direction, int peer, void* data, int64_t bytes);
+  void start_send_locked(GlooPeer& peer, GlooTransfer& transfer, int64_t expected_bytes);
+  void free_record_locked(GlooTransfer& transfer);
+  GlooTransfer* find_locked(TransferId id);
+  Status end_wait(GlooTransfer& transfer, const std::string& trouble);
 
   void fail_locked(const std::string& reason);
-  void send_abort_locked(Peer& peer, const std::string& reason);
+  void send_abort_locked(GlooPeer& peer, const std::string& reason);
   void join_control_threads();
   void close();
 
@@ -78,11 +78,11 @@ class GlooEndpoint final : public Endpoint {
   Status failure_;  // set once; all waits return it
   bool open_ = false;
   bool drained_ = false;
-  std::deque<Transfer> transfers_;  // records, reused; at most kTransfersInFlight
+  std::deque<GlooTransfer> transfers_;  // records, reused; at most kTransfersInFlight
   std::vector<int> free_records_;
   int active_ = 0;
   int64_t uses_ = 0;
-  std::vector<std::unique_ptr<Peer>> peers_;  // [rank], null for mine
+  std::vector<std::unique_ptr<GlooPeer>> peers_;  // [rank], null for mine
 };
 
 GlooEndpoint::~GlooEndpoint() {
@@ -147,8 +147,8 @@ void GlooEndpoint::start_control() {
   connected_ = true;
   for (int rank = 0; rank < group_.ranks; ++rank) {
     if (rank == group_.rank.value) continue;
-    peers_[rank] = std::make_unique<Peer>();
-    Peer& peer = *peers_[rank];
+    peers_[rank] = std::make_unique<GlooPeer>();
+    GlooPeer& peer = *peers_[rank];
     peer.rank = rank;
     prepare(peer.goodbye, ControlKind::Goodbye);
     prepare(peer.goodbye_seen, ControlKind::GoodbyeSeen);
@@ -196,7 +196,7 @@ void GlooEndpoint::close() {
 
 // ---- control channel
 
-void GlooEndpoint::control_loop(Peer& peer) {
+void GlooEndpoint::control_loop(GlooPeer& peer) {
   pthread_setname_np(pthread_self(), "gloo-control");
   try {
     for (int i = 0;; i = (i + 1) % kControlReceives) {
@@ -211,7 +211,7 @@ void GlooEndpoint::control_loop(Peer& peer) {
 }
 
 // Returns false when nothing more will come from the peer.
-bool GlooEndpoint::handle(Peer& peer, const ControlMessage& message) {
+bool GlooEndpoint::handle(GlooPeer& peer, const ControlMessage& message) {
   const std::lock_guard lock(mutex_);
   switch (message.kind) {
     case ControlKind::Ready:
@@ -233,7 +233,7 @@ bool GlooEndpoint::handle(Peer& peer, const ControlMessage& message) {
   return !peer.farewell_complete();
 }
 
-void GlooEndpoint::handle_ready_locked(Peer& peer, const ControlMessage& message) {
+void GlooEndpoint::handle_ready_locked(GlooPeer& peer, const ControlMessage& message) {
   if (!failure_.ok()) return;
   const bool in_order = message.first == peer.announcements++;
   if (!in_order || peer.announced.size() >= kTransfersInFlight) {
@@ -245,12 +245,12 @@ void GlooEndpoint::handle_ready_locked(Peer& peer, const ControlMessage& message
     peer.announced.push_back(message.second);
     return;
   }
-  Transfer& transfer = *peer.unannounced.front();
+  GlooTransfer& transfer = *peer.unannounced.front();
   peer.unannounced.pop_front();
   start_send_locked(peer, transfer, message.second);
 }
 
-void GlooEndpoint::handle_goodbye_locked(Peer& peer, const ControlMessage& message) {
+void GlooEndpoint::handle_goodbye_locked(GlooPeer& peer, const ControlMessage& message) {
   peer.goodbye_received = true;
   peer.sends_at_goodbye = message.first;
   peer.receives_at_goodbye = message.second;
@@ -263,7 +263,7 @@ void GlooEndpoint::handle_goodbye_locked(Peer& peer, const ControlMessage& messa
   peer.goodbye_seen.buffer->send(peer.rank, kControlSlot);
 }
 
-void GlooEndpoint::peer_lost(Peer& peer, const std::string& what) {
+void GlooEndpoint::peer_lost(GlooPeer& peer, const std::string& what) {
   const std::lock_guard lock(mutex_);
   if (peer.goodbye_received) {  // it closed after all that was between us had ended
     peer.goodbye_acknowledged = true;
@@ -292,8 +292,8 @@ Status GlooEndpoint::check_post_locked(RankIndex peer, const void* data, int64_t
   return ok_status();
 }
 
-StatusOr<Transfer*> GlooEndpoint::take_record_locked(Direction direction, int peer, void* data,
-                                                     int64_t bytes) {
+StatusOr<GlooTransfer*> GlooEndpoint::take_record_locked(Direction direction, int peer, void* data,
+                                                         int64_t bytes) {
   if (free_records_.empty()) {
     transfers_.emplace_back();
     free_records_.push_back(static_cast<int>(transfers_.size()) - 1);
@@ -307,7 +307,7 @@ StatusOr<Transfer*> GlooEndpoint::take_record_locked(Direction direction, int pe
   const int index = *chosen;
   *chosen = free_records_.back();
   free_records_.pop_back();
-  Transfer& transfer = transfers_[index];
+  GlooTransfer& transfer = transfers_[index];
   if (!transfer.payload || transfer.data != data || transfer.bytes != bytes) {
     transfer.payload = context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
   }
@@ -321,7 +321,7 @@ StatusOr<Transfer*> GlooEndpoint::take_record_locked(Direction direction, int pe
   return &transfer;
 }
 
-void GlooEndpoint::free_record_locked(Transfer& transfer) {
+void GlooEndpoint::free_record_locked(GlooTransfer& transfer) {
   const int index = static_cast<int>(transfer.id % kTransfersInFlight);
   transfer.id = -1;
   free_records_.push_back(index);
@@ -331,8 +331,8 @@ void GlooEndpoint::free_record_locked(Transfer& transfer) {
 StatusOr<TransferId> GlooEndpoint::post_send(RankIndex target, const void* data, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(check_post_locked(target, data, bytes));
-  Peer& peer = *peers_[target.value];
-  PENSTOCK_ASSIGN_OR_RETURN(Transfer * transfer,
+  GlooPeer& peer = *peers_[target.value];
+  PENSTOCK_ASSIGN_OR_RETURN(GlooTransfer * transfer,
                             take_record_locked(Direction::Send, peer.rank, const_cast<void*>(data), bytes));
   ++peer.sends;
   if (peer.goodbye_received && peer.sends > peer.receives_at_goodbye) {
@@ -353,8 +353,8 @@ StatusOr<TransferId> GlooEndpoint::post_send(RankIndex target, const void* data,
 StatusOr<TransferId> GlooEndpoint::post_receive(RankIndex source, void* data, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(check_post_locked(source, data, bytes));
-  Peer& peer = *peers_[source.value];
-  PENSTOCK_ASSIGN_OR_RETURN(Transfer * transfer,
+  GlooPeer& peer = *peers_[source.value];
+  PENSTOCK_ASSIGN_OR_RETURN(GlooTransfer * transfer,
                             take_record_locked(Direction::Receive, peer.rank, data, bytes));
   const int64_t number = peer.receives++;
   if (peer.goodbye_received && peer.receives > peer.sends_at_goodbye) {
@@ -377,7 +377,7 @@ StatusOr<TransferId> GlooEndpoint::post_receive(RankIndex source, void* data, in
   return TransferId{transfer->id};
 }
 
-void GlooEndpoint::start_send_locked(Peer& peer, Transfer& transfer, int64_t expected_bytes) {
+void GlooEndpoint::start_send_locked(GlooPeer& peer, GlooTransfer& transfer, int64_t expected_bytes) {
   if (transfer.bytes != expected_bytes) {
     return fail_locked(fmt::format("rank {} sends {} bytes to rank {}, which expects {}", group_.rank.value,
                                    transfer.bytes, peer.rank, expected_bytes));
@@ -393,14 +393,14 @@ void GlooEndpoint::start_send_locked(Peer& peer, Transfer& transfer, int64_t exp
 
 // ---- waiting
 
-Transfer* GlooEndpoint::find_locked(TransferId id) {
+GlooTransfer* GlooEndpoint::find_locked(TransferId id) {
   const int64_t index = id.value % kTransfersInFlight;
   if (id.value < 0 || index >= static_cast<int64_t>(transfers_.size())) return nullptr;
   return transfers_[index].id == id.value ? &transfers_[index] : nullptr;
 }
 
 Status GlooEndpoint::wait(TransferId id) {
-  Transfer* transfer = nullptr;
+  GlooTransfer* transfer = nullptr;
   bool started = false;
   {
     std::unique_lock lock(mutex_);
@@ -427,7 +427,7 @@ Status GlooEndpoint::wait(TransferId id) {
   return end_wait(*transfer, trouble);
 }
 
-Status GlooEndpoint::end_wait(Transfer& transfer, const std::string& trouble) {
+Status GlooEndpoint::end_wait(GlooTransfer& transfer, const std::string& trouble) {
   std::unique_ptr<UnboundBuffer> payload;  // ends outside of the lock
   const std::lock_guard lock(mutex_);
   if (!trouble.empty()) {
@@ -449,7 +449,7 @@ void GlooEndpoint::abort(const std::string& reason) {
 void GlooEndpoint::fail_locked(const std::string& reason) {
   if (!failure_.ok() || drained_) return;
   failure_ = aborted("{}", reason);
-  for (Transfer& transfer : transfers_) {
+  for (GlooTransfer& transfer : transfers_) {
     if (transfer.id < 0) continue;
     if (transfer.payload) {
       transfer.payload->abortWaitSend();
@@ -463,7 +463,7 @@ void GlooEndpoint::fail_locked(const std::string& reason) {
   changed_.notify_all();
 }
 
-void GlooEndpoint::send_abort_locked(Peer& peer, const std::string& reason) {
+void GlooEndpoint::send_abort_locked(GlooPeer& peer, const std::string& reason) {
   ControlMessage& message = peer.abort.message;
   message.reason_size = static_cast<uint32_t>(std::min(reason.size(), message.reason.size()));
   std::memcpy(message.reason.data(), reason.data(), message.reason_size);

@@ -34,7 +34,7 @@ struct ControlSend {
 
 enum class Direction : uint8_t { Send, Receive };
 
-struct Transfer {
+struct GlooTransfer {
   Direction direction = Direction::Send;
   int peer = -1;
   void* data = nullptr;
@@ -45,13 +45,13 @@ struct Transfer {
   ControlSend ready;  // of a receive
 };
 
-struct Peer {
+struct GlooPeer {
   int rank = -1;
   int64_t sends = 0;     // posted so far
   int64_t receives = 0;  // posted so far
   int64_t announcements = 0;
-  std::deque<int64_t> announced;      // sizes of the peer's receives that no send of ours has met yet
-  std::deque<Transfer*> unannounced;  // our sends that no receive of the peer has met yet
+  std::deque<int64_t> announced;          // sizes of the peer's receives that no send of ours has met yet
+  std::deque<GlooTransfer*> unannounced;  // our sends that no receive of the peer has met yet
   ControlSend goodbye;
   ControlSend goodbye_seen;
   ControlSend abort;

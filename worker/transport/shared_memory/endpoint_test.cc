@@ -50,7 +50,7 @@ class PlayedPeer : public ::testing::Test {
   // Where rank 1 puts its messages, and where rank 0 puts its own.
   Channel& to_endpoint() { return mine_->channel(1); }
   Channel& from_endpoint() { return theirs_->channel(0); }
-  void give_credit(uint64_t number, int64_t bytes, const Place& place) {
+  void give_credit(uint64_t number, int64_t bytes, const WindowPlace& place) {
     Credit& credit = from_endpoint().credits[number % kReceivesInFlight];
     credit.number = number;
     credit.bytes = bytes;

@@ -5,7 +5,7 @@
 namespace penstock::worker {
 
 void Incoming::post(Transfer& transfer) {
-  const Place place = mine_.place_of(transfer.data, transfer.bytes);
+  const WindowPlace place = mine_.place_of(transfer.data, transfer.bytes);
   transfer.staged = place.region == Credit::kStaged && transfer.bytes > 0;
   queue_.push(transfer);
   Credit& credit = channel_.credits[posted_ % kReceivesInFlight];

@@ -37,8 +37,8 @@ StatusOr<bool> Outgoing::meet_credit(const Transfer& transfer) {
   const Credit& credit = channel_.credits[delivered_ % kReceivesInFlight];
   const uint64_t number = credit.number.load(std::memory_order_relaxed);
   const int64_t bytes = credit.bytes.load(std::memory_order_relaxed);
-  const Place place{credit.region.load(std::memory_order_relaxed),
-                    credit.offset.load(std::memory_order_relaxed)};
+  const WindowPlace place{credit.region.load(std::memory_order_relaxed),
+                          credit.offset.load(std::memory_order_relaxed)};
   if (number != delivered_) {
     return damaged(rank_, peer_, fmt::format("credit {} expected, {} found", delivered_, number));
   }

@@ -66,7 +66,7 @@ char* Window::staging(int peer) const {
          peer * staging_bytes();
 }
 
-Place Window::place_of(const void* address, int64_t bytes) const {
+WindowPlace Window::place_of(const void* address, int64_t bytes) const {
   for (size_t i = 1; i < regions_.size(); ++i) {
     if (!regions_[i]->contains(address, bytes)) continue;
     return {static_cast<int32_t>(i), static_cast<const char*>(address) - regions_[i]->data()};
@@ -74,7 +74,7 @@ Place Window::place_of(const void* address, int64_t bytes) const {
   return {};
 }
 
-char* Window::find(const Place& place, int64_t bytes) const {
+char* Window::find(const WindowPlace& place, int64_t bytes) const {
   if (place.region < 1 || place.region >= static_cast<int64_t>(regions_.size())) return nullptr;
   const Region& region = *regions_[static_cast<size_t>(place.region)];
   if (bytes < 0 || place.offset < 0 || bytes > region.bytes() || place.offset > region.bytes() - bytes)

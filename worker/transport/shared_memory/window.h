@@ -68,7 +68,7 @@ struct Channel {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
 // A place in a window; region Credit::kStaged: none.
-struct Place {
+struct WindowPlace {
   int32_t region = Credit::kStaged;
   int64_t offset = 0;
 };
@@ -90,9 +90,9 @@ class Window {
   const std::vector<std::shared_ptr<Region>>& regions() const { return regions_; }
 
   // Where my memory lies in my window, if it does.
-  Place place_of(const void* address, int64_t bytes) const;
+  WindowPlace place_of(const void* address, int64_t bytes) const;
   // Null unless all of it lies within a region that messages may be put into.
-  char* find(const Place& place, int64_t bytes) const;
+  char* find(const WindowPlace& place, int64_t bytes) const;
 
  private:
   Window(int ranks, std::vector<std::shared_ptr<Region>> regions)
