@@ -4,12 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <deque>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -19,6 +16,7 @@
 #include "worker/executor/global_norm.h"
 #include "worker/executor/interpreter.h"
 #include "worker/executor/rank_model.h"
+#include "worker/executor/testing/text_file.h"
 #include "worker/model/activation_type.h"
 #include "worker/transport/in_process.h"
 
@@ -47,26 +45,8 @@ struct Training {
   std::vector<Injection> injections = {};
 };
 
-// Of this test process alone; executors that other tests fork leave it alone.
-class TextFile {
- public:
-  TextFile() {
-    std::ofstream text(path_);
-    for (int i = 0; i < 400; ++i) text << "line " << i % 17 << " of the water book; ";
-  }
-  ~TextFile() {
-    if (getpid() == owner_) std::filesystem::remove(path_);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  pid_t owner_ = getpid();
-  std::string path_ =
-      std::filesystem::path(::testing::TempDir()) / fmt::format("post_validated_{}.txt", owner_);
-};
-
 const std::string& text_file() {
-  static const TextFile file;
+  static const TextFile file("post_validated", 400);
   return file.path();
 }
 

@@ -1,10 +1,8 @@
 // Jobs that recompute, through executors, against the same jobs that keep everything: losses, norms and weights to the
 // bit, and the memory that plan/cost predicts.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -15,27 +13,10 @@
 #include "plan/spec/schedule_source.h"
 #include "worker/executor/testing/fake_daemon.h"
 #include "worker/executor/testing/memory_account.h"
+#include "worker/executor/testing/text_file.h"
 
 namespace penstock::worker {
 namespace {
-
-// A file of this test process alone.
-class TextFile {
- public:
-  TextFile() {
-    std::ofstream text(path_);
-    for (int i = 0; i < 400; ++i) text << "line " << i % 17 << " of the water book; ";
-  }
-  ~TextFile() {
-    if (getpid() == owner_) std::filesystem::remove(path_);  // forked executors leave it alone
-  }
-  std::string path() const { return path_; }
-
- private:
-  pid_t owner_ = getpid();
-  std::filesystem::path path_ =
-      std::filesystem::path(::testing::TempDir()) / fmt::format("penstock_recomputation_run_{}.txt", owner_);
-};
 
 const char* const kEverything =
     ", qk_norm: true, hidden_dropout: 0.1, moe: {num_experts: 4, num_experts_per_tok: 2, "
@@ -56,7 +37,7 @@ struct Variant {
 };
 
 plan::JobSpec job_of(const Variant& variant, const std::string& recompute) {
-  static const TextFile text;
+  static const TextFile text("recomputation_run", 400);
   return plan::parse_job_spec(fmt::format(R"(name: again
 model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_heads: 4, num_key_value_heads: 2,
          intermediate_size: 48, max_position_embeddings: 32{}}}

@@ -1,11 +1,9 @@
 // pipedream and pipedream-2bw through executors, against one process that keeps every version of every weight and
 // computes each microbatch, stage by stage, with those that the rule states: bit for bit.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -18,29 +16,12 @@
 #include "plan/spec/schedule_source.h"
 #include "worker/executor/check_assignment.h"
 #include "worker/executor/testing/fake_daemon.h"
+#include "worker/executor/testing/text_file.h"
 #include "worker/model/testing/sequential_run.h"
 #include "worker/optimizer/adamw.h"
 
 namespace penstock::worker {
 namespace {
-
-// A file of this test process alone.
-class TextFile {
- public:
-  TextFile() {
-    std::ofstream text(path_);
-    for (int i = 0; i < 600; ++i) text << "line " << i % 17 << " of the water book; ";
-  }
-  ~TextFile() {
-    if (getpid() == owner_) std::filesystem::remove(path_);  // forked executors leave it alone
-  }
-  std::string path() const { return path_; }
-
- private:
-  pid_t owner_ = getpid();
-  std::filesystem::path path_ =
-      std::filesystem::path(::testing::TempDir()) / fmt::format("penstock_stale_training_{}.txt", owner_);
-};
 
 struct Variant {
   std::string schedule = "pipedream";
@@ -61,7 +42,7 @@ struct Variant {
 };
 
 std::string job_file(const Variant& variant) {
-  static const TextFile text;
+  static const TextFile text("stale_training", 600);
   const bool flushes = variant.schedule == "naive" || variant.schedule == "1f1b";
   return fmt::format(R"(name: stale
 model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2,
