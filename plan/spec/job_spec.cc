@@ -54,7 +54,7 @@ class JobReader {
     leave_out_validation();
     read_recompute(file);
     read_two_batch_overlap(file);
-    file.only("rebalance", "off", Names{"propose", "apply"});
+    read_rebalance(file);
     file.finish();
   }
 
@@ -68,6 +68,13 @@ class JobReader {
       problems_.expected(file.line_of("name"), "name", "1 to 63 of the characters a-z, 0-9 and -",
                          fmt::format("\"{}\"", shown_value(spec_.name)));
     }
+  }
+
+  void read_rebalance(Section& file) {
+    std::string name = "off";
+    if (!file.choice("rebalance", name, Names{"off", "propose", "apply"})) return;
+    if (name == "propose") spec_.rebalance = Rebalance::Propose;
+    if (name == "apply") spec_.rebalance = Rebalance::Apply;
   }
 
   void read_trace(Section section) {

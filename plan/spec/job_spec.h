@@ -5,7 +5,8 @@
 // worker on arrival, so one set of rules and messages holds everywhere. Pure: opens no file.
 //
 // Bounds, so that no product of fields overflows int64 and nothing that follows allocates without bound:
-//   vocab_size 2^22, hidden_size 2^17, head_dim 2^13, intermediate_size and moe_intermediate_size 2^19,
+//   vocab_size 2^22, hidden_size 2^17, head_dim 2^13, intermediate_size, moe_intermediate_size and
+//   num_shared_experts x moe_intermediate_size 2^19,
 //   num_hidden_layers 4,096, num_attention_heads 4,096, num_experts 1,024 and 24,576 over all layers,
 //   num_experts_per_tok 64, max_position_embeddings and sequence_length 2^20, global_batch_size 2^20, steps 10^7,
 //   pipeline 4,096, ranks 16,384, stages_per_rank 1,024, threads 256, sources 1,024 of 4,096 bytes each; tokens per microbatch 2^20,
@@ -214,6 +215,9 @@ struct RestartSpec {
   StartSpec from{};
 };
 
+// Whether the coordinator looks for a better split in what the job's stages took: it says so, or goes on with it itself.
+enum class Rebalance : uint8_t { Off, Propose, Apply };
+
 struct JobSpec {
   std::string name;
   ModelSpec model;
@@ -230,6 +234,7 @@ struct JobSpec {
   int64_t memory_budget_bytes = 0;  // of a rank; 0: none
   CheckpointSpec checkpoint;
   RestartSpec restart;
+  Rebalance rebalance = Rebalance::Off;
 
   std::string yaml;                  // the text that was parsed, kept to hand on
   std::vector<std::string> notes;    // said aloud at submit: what was chosen, what is not yet effective

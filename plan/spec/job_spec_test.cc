@@ -153,6 +153,13 @@ TEST(ParseJobSpec, traced_steps_are_every_hundredth_unless_the_job_says_otherwis
             "line 41: trace.every: expected a whole number from 0 to 10000000, found -1");
 }
 
+TEST(ParseJobSpec, a_better_split_is_looked_for_where_the_job_says_so) {
+  EXPECT_EQ(parse_job_spec(with("rebalance: off", "trace: {every: 7}"))->rebalance, Rebalance::Off);
+  EXPECT_EQ(parse_job_spec(kJob)->rebalance, Rebalance::Off);
+  EXPECT_EQ(parse_job_spec(with("rebalance: off", "rebalance: propose"))->rebalance, Rebalance::Propose);
+  EXPECT_EQ(parse_job_spec(with("rebalance: off", "rebalance: apply"))->rebalance, Rebalance::Apply);
+}
+
 TEST(ParseJobSpec, experts_are_read_with_their_defaults) {
   const JobSpec spec =
       *parse_job_spec(with("tie_word_embeddings: false",
@@ -417,8 +424,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "line 37: device.kind: not built yet; expected one of cpu, emulated, found cuda"},
         Refusal{"threads: 1", "costs: table.json",
                 "line 37: device.costs: expected it beside kind: emulated only, found kind: cpu"},
-        Refusal{"rebalance: off", "rebalance: propose",
-                "line 40: rebalance: not built yet; expected off, found propose"},
+        Refusal{"rebalance: off", "rebalance: always",
+                "line 40: rebalance: expected one of off, propose, apply, found always"},
         Refusal{"rebalance: off", "checkpoint: {keep: 2}",
                 "line 40: checkpoint.every: expected a value, found no such key"},
         Refusal{"rebalance: off", "checkpoint: {every: 0}",

@@ -165,35 +165,6 @@ void Section::later(const std::string& key) {
   }
 }
 
-void Section::only(const std::string& key, const std::string& value, std::span<const std::string> later) {
-  const YamlNode::Entry* found = entry(key);
-  if (found == nullptr) return;
-  const bool scalar = found->value.is(YamlNode::Kind::Scalar);
-  if (scalar && found->value.text == value) return;
-  // A list or a section under this key (as recompute: [1, 2]) is designed too, so it comes later like the
-  // words.
-  if (!scalar || contains(later, found->value.text)) {
-    problems_.not_built_yet(found->line, field(key),
-                            fmt::format("expected {}, found {}", value, found->value.shown()));
-    return;
-  }
-  problems_.expected(found->line, field(key), value, found->value.shown(),
-                     nearest_name(found->value.text, std::vector<std::string>{value}));
-}
-
-void Section::only_false(const std::string& key) {
-  bool value = false;
-  if (!flag(key, value) || !value) return;
-  problems_.not_built_yet(line_of(key), field(key), "expected false, found true");
-}
-
-void Section::only(const std::string& key, int64_t value, IntegerRange range) {
-  int64_t found = value;
-  integer(key, found, range);
-  if (found == value) return;
-  problems_.not_built_yet(line_of(key), field(key), fmt::format("expected {}, found {}", value, found));
-}
-
 void Section::finish() {
   if (node_ == nullptr) return;
   for (const YamlNode::Entry& found : node_->entries) {

@@ -53,11 +53,6 @@ class Section {
 
   // The key is designed and refused until it is built.
   void later(const std::string& key);
-  // The only value of the key that is built is `value`; it changes nothing.
-  void only(const std::string& key, const std::string& value, std::span<const std::string> later);
-  void only_false(const std::string& key);
-  // `value` out of `range`, of which the others come later.
-  void only(const std::string& key, int64_t value, IntegerRange range);
 
   void finish();
 
