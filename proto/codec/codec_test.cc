@@ -82,6 +82,7 @@ StepReport step_report() {
   report.stages = {{StageIndex(1), 0.01, 0.02, 0, 0, 4, 3}};
   report.memory = {{"activations", 1 << 20}};
   report.payloads = {{StageIndex(1), LayerIndex(9), "output_gradients", 4, 1, 3, 0.125}};
+  report.expert_rows = {{StageIndex(1), LayerIndex(9), 4, {17, 0, 3}, 2}};
   return report;
 }
 
@@ -151,6 +152,13 @@ TEST(Wire, a_step_report_survives_the_wire_bit_for_bit) {
   EXPECT_EQ(payload.held, 1);
   EXPECT_EQ(payload.held_peak, 3);
   EXPECT_EQ(payload.oldest_lease_seconds, 0.125);
+  ASSERT_THAT(decoded->expert_rows, SizeIs(1));
+  const ExpertRows& experts = decoded->expert_rows[0];
+  EXPECT_EQ(experts.stage, StageIndex(1));
+  EXPECT_EQ(experts.layer, LayerIndex(9));
+  EXPECT_EQ(experts.first_expert, 4);
+  EXPECT_THAT(experts.rows, ElementsAre(17, 0, 3));
+  EXPECT_EQ(experts.dropped, 2);
 
   StepReport without_loss = step_report();
   without_loss.loss.reset();
@@ -266,6 +274,27 @@ TEST(Wire, memory_whose_sum_would_overflow_is_refused) {
   EXPECT_TRUE(with_peak(int64_t{1} << 56).ok());
   EXPECT_EQ(refusal(with_peak((int64_t{1} << 56) + 1)),
             "StepReport.memory.bytes_peak: expected 0 to 72057594037927936, found 72057594037927937");
+}
+
+TEST(Wire, rows_of_experts_that_cannot_be_are_refused) {
+  // The coordinator adds them up over layers, steps and ranks.
+  const auto refused = [](const std::function<void(v1::StepReport&)>& change) {
+    return refusal(from_proto(changed<v1::StepReport>(step_report(), change)));
+  };
+  EXPECT_EQ(refused([](auto& m) { m.mutable_expert_rows(0)->set_rows(1, -1); }),
+            "StepReport.expert_rows.rows: expected 0 to 68719476736, found -1");
+  EXPECT_EQ(refused([](auto& m) { m.mutable_expert_rows(0)->set_dropped(int64_t{1} << 40); }),
+            "StepReport.expert_rows.dropped: expected 0 to 68719476736, found 1099511627776");
+  EXPECT_EQ(refused([](auto& m) { m.mutable_expert_rows(0)->set_first_expert(32766); }),
+            "StepReport.expert_rows.first_expert: expected 0 to 32765, found 32766");
+  EXPECT_EQ(refused([](auto& m) { *m.add_expert_rows() = m.expert_rows(0); }),
+            "StepReport.expert_rows: expected each stage and layer once, found stage 1 layer 9 twice");
+  EXPECT_EQ(refused([](auto& m) {
+              auto& more = *m.add_expert_rows();
+              more.set_layer(1);
+              for (int i = 0; i < 32768; ++i) more.add_rows(0);
+            }),
+            "StepReport.expert_rows.rows of all together: expected at most 32768 entries, found 32771");
 }
 
 TEST(Wire, payload_slots_that_cannot_be_are_refused) {

@@ -26,8 +26,9 @@ constexpr size_t kMostMemoryKinds = 32;
 constexpr int64_t kMostMemoryBytes = int64_t{1} << 56;  // of a kind; those of all kinds add up to an int64
 constexpr int32_t kMostLayers = static_cast<int32_t>(plan::kMostBlocks);
 constexpr size_t kMostPayloads =
-    2 * plan::kMostBlocks;                // of a rank: two kinds for each of its blocks with experts
-constexpr size_t kMostTraced = 1u << 16;  // works of a rank in a traced step, and waits
+    2 * plan::kMostBlocks;                 // of a rank: two kinds for each of its blocks with experts
+constexpr size_t kMostExperts = 1u << 15;  // of a rank, in all of its blocks: a model has fewer
+constexpr size_t kMostTraced = 1u << 16;   // works of a rank in a traced step, and waits
 constexpr size_t kMostParameters = 1u << 17;
 
 constexpr int32_t kMostRanks = plan::limits::kRanks;

@@ -56,6 +56,15 @@ struct PayloadSlots {
   double oldest_lease_seconds = 0;  // the longest that any lease of the step was held
 };
 
+// Rows that came to the rank's experts of one block in the step.
+struct ExpertRows {
+  StageIndex stage;
+  LayerIndex layer;
+  int first_expert = 0;
+  std::vector<int64_t> rows;  // by expert, from there on
+  int64_t dropped = 0;        // choices of its own tokens that found their expert full
+};
+
 struct StepReport {
   AttemptKey attempt;
   RankIndex rank;
@@ -70,6 +79,7 @@ struct StepReport {
   std::vector<MemoryKind> memory;
   double gradient_norm = 0;
   std::vector<PayloadSlots> payloads{};
+  std::vector<ExpertRows> expert_rows{};
 };
 
 // One work of a traced step; times since the trace began.
