@@ -1,4 +1,4 @@
-// The first pass of a softmax over one row, as the head's loss and the router take it.
+// The first pass of a softmax over one row, as the head's loss takes it.
 #pragma once
 
 #include <cmath>

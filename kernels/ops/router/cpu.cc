@@ -1,20 +1,18 @@
-#include <cmath>
+#include <algorithm>
 #include <type_traits>
 
-#include "base/ieee_math.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
-#include "kernels/ops/cpu/exponentials.h"
 #include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/partition.h"
 #include "kernels/ops/linear/contract.h"
 #include "kernels/ops/router/contract.h"
+#include "kernels/ops/router/token_lanes.h"
 
 namespace penstock::kernels::cpu {
 namespace {
 
 constexpr int64_t kTokens = 128;
-constexpr float kTaken = -1;  // no probability
 
 template <typename From, typename To>
 void convert(const From* from, int64_t count, To* to) {
@@ -33,31 +31,63 @@ const float* widened(const BFloat16* rows, int64_t count, float* scratch) {
   return scratch;
 }
 
-// Logits to probabilities, in place; returns their log-sum-exp.
-PENSTOCK_INLINE inline float softmax(float* row, int64_t experts) {
-  const Exponentials row_sum = exponentials(row, experts);
-  for_each_lanes(experts, [&](const auto& lanes, int64_t e)
-                              PENSTOCK_INLINE { lanes.store(row + e, lanes.load(row + e) / row_sum.sum); });
-  return row_sum.largest + static_cast<float>(natural_log(static_cast<double>(row_sum.sum)));
+// Scratch of sixteen tokens, a column for each expert (E) or choice (K).
+struct TokenColumns {
+  TokenColumns(const RouterShape& shape, float* memory)
+      : probabilities(memory),
+        gradient(probabilities + shape.experts * kLanes),
+        weight(gradient + shape.experts * kLanes),
+        weight_gradient(weight + shape.choices * kLanes),
+        expert(reinterpret_cast<int32_t*>(weight_gradient + shape.choices * kLanes)) {}
+  static int64_t floats(const RouterShape& shape) { return (2 * shape.experts + 3 * shape.choices) * kLanes; }
+
+  float* probabilities;    // [E, 16]
+  float* gradient;         // [E, 16]  in the forward what is left to choose from
+  float* weight;           // [K, 16]
+  float* weight_gradient;  // [K, 16]
+  int32_t* expert;         // [K, 16]
+};
+
+// Rows of up to sixteen tokens.
+struct RoutedTokens {
+  int64_t count;
+  float* probabilities;  // logits before
+  float* log_sum_exp;
+  int32_t* expert;
+  float* weight;
+};
+RoutedTokens tokens_from(const Routing& routing, const RouterShape& shape, int64_t first, int64_t count) {
+  return {count, routing.probabilities.f32() + first * shape.experts, routing.log_sum_exp.f32() + first,
+          routing.expert.i32() + first * shape.choices, routing.weight.f32() + first * shape.choices};
 }
 
-// Whatever the probabilities are, even no numbers, the choices are different experts.
-void choose(const float* probabilities, const RouterShape& shape, float* left, int32_t* expert) {
-  for (int64_t e = 0; e < shape.experts; ++e) left[e] = probabilities[e];
+template <typename Body>
+PENSTOCK_INLINE inline void for_each_sixteen(int64_t first, int64_t count, const Body& body) {
+  for (int64_t t = 0; t < count; t += kLanes) body(first + t, std::min(kLanes, count - t));
+}
+
+PENSTOCK_INLINE inline void store_tokens(const Lanes& values, int64_t count, float* to) {
+  for_each_lanes(count, [&](const auto& lanes, int64_t) PENSTOCK_INLINE { lanes.store(to, values); });
+}
+
+PENSTOCK_INLINE inline void route(const RoutedTokens& tokens, const RouterShape& shape, bool normalise,
+                                  const TokenColumns& columns) {
+  to_columns(tokens.probabilities, shape.experts, tokens.count, columns.probabilities);
+  store_tokens(softmax_of_columns(columns.probabilities, shape.experts), tokens.count, tokens.log_sum_exp);
+  // Whatever the probabilities are, even no numbers, the choices are different experts.
+  choose_largest(columns.probabilities, shape.experts, shape.choices, columns.gradient, columns.expert);
+  Lanes total{};
   for (int64_t k = 0; k < shape.choices; ++k) {
-    int64_t best = -1;
-    for (int64_t e = 0; e < shape.experts; ++e) {
-      if (left[e] != kTaken && (best < 0 || left[e] > left[best])) best = e;
-    }
-    expert[k] = static_cast<int32_t>(best);
-    left[best] = kTaken;
+    const Lanes chosen = values_at(columns.probabilities, shape.experts, load(columns.expert + k * kLanes));
+    store(columns.weight + k * kLanes, chosen);
+    total += chosen;
   }
-}
-
-float chosen_sum(const float* probabilities, const int32_t* expert, int64_t choices) {
-  float total = 0;
-  for (int64_t k = 0; k < choices; ++k) total += probabilities[expert[k]];
-  return total;
+  for (int64_t k = 0; k < shape.choices && normalise; ++k) {
+    store(columns.weight + k * kLanes, load(columns.weight + k * kLanes) / total);
+  }
+  to_rows(columns.probabilities, shape.experts, tokens.count, tokens.probabilities);
+  to_rows(columns.expert, shape.choices, tokens.count, tokens.expert);
+  to_rows(columns.weight, shape.choices, tokens.count, tokens.weight);
 }
 
 ProductShape logits_product(int64_t tokens, const TensorView& weight) {
@@ -92,34 +122,60 @@ void load_shares(const Routing& routing, const RouterShape& shape, int64_t first
   for (int64_t e = 0; e < shape.experts; ++e) share[e] *= factor;
 }
 
-// One token of router_gradient.
-struct TokenGradient {
-  const float* probabilities;
-  const int32_t* expert;
-  const float* weight;
-  const float* weight_gradient;
-  bool normalise;
-  const float* pull;  // of the balance loss, by expert; null where the token does not count
-  float z_factor;     // 2 s_z log_sum_exp
+// What router_gradient adds to the tokens of a sequence.
+struct LossPull {
+  const float* balance;  // by expert; null where the sequence does not count
+  float z;               // 2 s_z
 };
 
-PENSTOCK_INLINE inline void token_gradient(const TokenGradient& token, const RouterShape& shape, float* d,
-                                           float* logit_gradient) {
-  for (int64_t e = 0; e < shape.experts; ++e) d[e] = token.pull == nullptr ? 0 : token.pull[e];
-  float mean = 0;
-  float total = 1;
-  if (token.normalise) {
-    total = chosen_sum(token.probabilities, token.expert, shape.choices);
-    for (int64_t k = 0; k < shape.choices; ++k) mean += token.weight_gradient[k] * token.weight[k];
+// Columns of the choices' weights and their gradients become those of the chosen probabilities.
+PENSTOCK_INLINE inline void gradient_of_chosen(const TokenColumns& columns, const RouterShape& shape,
+                                               bool normalise) {
+  Lanes mean{};
+  Lanes total = broadcast(normalise ? 0 : 1);
+  for (int64_t k = 0; k < shape.choices && normalise; ++k) {
+    total += values_at(columns.probabilities, shape.experts, load(columns.expert + k * kLanes));
+    mean += load(columns.weight_gradient + k * kLanes) * load(columns.weight + k * kLanes);
   }
   for (int64_t k = 0; k < shape.choices; ++k) {
-    d[token.expert[k]] += (token.weight_gradient[k] - mean) / total;
+    float* const gradient = columns.weight_gradient + k * kLanes;
+    store(gradient, (load(gradient) - mean) / total);
   }
-  const float shared = dot(token.probabilities, d, shape.experts);
-  for_each_lanes(shape.experts, [&](const auto& lanes, int64_t e) PENSTOCK_INLINE {
-    const Lanes p = lanes.load(token.probabilities + e);
-    lanes.store(logit_gradient + e, p * (lanes.load(d + e) - shared + token.z_factor));
-  });
+}
+
+PENSTOCK_INLINE inline void gradient_of_logits(const TokenColumns& columns, const RouterShape& shape,
+                                               const float* balance_pull, const Lanes& z_pull) {
+  for (int64_t e = 0; e < shape.experts; ++e) {
+    Lanes of_expert = broadcast(balance_pull == nullptr ? 0 : balance_pull[e]);
+    for (int64_t k = 0; k < shape.choices; ++k) {
+      const IntLanes chosen = load(columns.expert + k * kLanes) == static_cast<int32_t>(e);
+      of_expert = chosen ? of_expert + load(columns.weight_gradient + k * kLanes) : of_expert;
+    }
+    store(columns.gradient + e * kLanes, of_expert);
+  }
+  const Lanes shared = dot_of_columns(columns.probabilities, columns.gradient, shape.experts);
+  for (int64_t e = 0; e < shape.experts; ++e) {
+    float* const gradient = columns.gradient + e * kLanes;
+    store(gradient, load(columns.probabilities + e * kLanes) * (load(gradient) - shared + z_pull));
+  }
+}
+
+// Of up to sixteen tokens.
+PENSTOCK_INLINE inline void route_backward(const RoutedTokens& tokens, const float* weight_gradient,
+                                           const RouterShape& shape, bool normalise, const LossPull& pull,
+                                           const TokenColumns& columns, float* logit_gradient) {
+  to_columns(tokens.probabilities, shape.experts, tokens.count, columns.probabilities);
+  to_columns(tokens.expert, shape.choices, tokens.count, columns.expert);
+  to_columns(tokens.weight, shape.choices, tokens.count, columns.weight);
+  to_columns(weight_gradient, shape.choices, tokens.count, columns.weight_gradient);
+  Lanes z_pull{};
+  if (pull.balance != nullptr) {
+    for_each_lanes(tokens.count, [&](const auto& lanes, int64_t)
+                                     PENSTOCK_INLINE { z_pull = pull.z * lanes.load(tokens.log_sum_exp); });
+  }
+  gradient_of_chosen(columns, shape, normalise);
+  gradient_of_logits(columns, shape, pull.balance, z_pull);
+  to_rows(columns.gradient, shape.experts, tokens.count, logit_gradient);
 }
 
 }  // namespace
@@ -131,30 +187,22 @@ void router(Context& context, TensorView x, TensorView weight, bool normalise, c
   expect_matrix(weight, shape.experts, hidden, "router weight");
   const Partition partition{shape.tokens, kTokens};
   make_products(context, partition, [&](int64_t tokens) { return logits_product(tokens, weight); });
-  context.reserve_per_thread(kTokens * hidden + shape.experts);
+  context.reserve_per_thread(kTokens * hidden + TokenColumns::floats(shape));
   with_element(x.type(), [&](auto element) {
     using Element = decltype(element);
     context.parallel_for(partition.pieces(), [&](int64_t piece) {
       const int64_t first = partition.begin(piece);
       const int64_t count = partition.length(piece);
       float* const wide = context.thread_scratch();
-      float* const left = wide + kTokens * hidden;
-      float* const rows = routing.probabilities.f32() + first * shape.experts;
+      const TokenColumns columns(shape, wide + kTokens * hidden);
       context.made_product(logits_product(count, weight))
-          .run(widened(data<Element>(x) + first * hidden, count * hidden, wide), weight.f32(), rows);
+          .run(widened(data<Element>(x) + first * hidden, count * hidden, wide), weight.f32(),
+               routing.probabilities.f32() + first * shape.experts);
       vectorised([&]() PENSTOCK_INLINE {
-        for (int64_t t = 0; t < count; ++t) {
-          routing.log_sum_exp.f32()[first + t] = softmax(rows + t * shape.experts, shape.experts);
-        }
+        for_each_sixteen(first, count, [&](int64_t t, int64_t tokens) PENSTOCK_INLINE {
+          route(tokens_from(routing, shape, t, tokens), shape, normalise, columns);
+        });
       });
-      for (int64_t t = 0; t < count; ++t) {
-        const float* probabilities = rows + t * shape.experts;
-        int32_t* const expert = routing.expert.i32() + (first + t) * shape.choices;
-        float* const chosen = routing.weight.f32() + (first + t) * shape.choices;
-        choose(probabilities, shape, left, expert);
-        const float total = normalise ? chosen_sum(probabilities, expert, shape.choices) : 1;
-        for (int64_t k = 0; k < shape.choices; ++k) chosen[k] = probabilities[expert[k]] / total;
-      }
     });
   });
 }
@@ -190,27 +238,21 @@ void router_gradient(Context& context, const Routing& routing, bool normalise, T
   expect_matrix(logit_gradient, shape.tokens, shape.experts, "logit_gradient");
   const Partition sequences{shape.tokens, counted.sequence_length};
   const auto balance = static_cast<float>(scales.balance / static_cast<double>(counted.sequence_length));
-  context.reserve_per_thread(2 * shape.experts);
+  context.reserve_per_thread(shape.experts + TokenColumns::floats(shape));
   context.parallel_for(sequences.pieces(), [&](int64_t sequence) {
     const int64_t first = sequences.begin(sequence);
     const int64_t count = sequences.length(sequence);
-    const bool counts = sequence < counted.sequences;
-    float* const pull = context.thread_scratch();
-    float* const d = pull + shape.experts;
-    load_shares(routing, shape, first, count, pull);
-    for (int64_t e = 0; e < shape.experts; ++e) pull[e] *= balance;
+    float* const of_balance = context.thread_scratch();
+    const TokenColumns columns(shape, of_balance + shape.experts);
+    load_shares(routing, shape, first, count, of_balance);
+    for (int64_t e = 0; e < shape.experts; ++e) of_balance[e] *= balance;
+    const LossPull pull{sequence < counted.sequences ? of_balance : nullptr,
+                        2 * static_cast<float>(scales.z)};
     vectorised([&]() PENSTOCK_INLINE {
-      for (int64_t t = first; t < first + count; ++t) {
-        token_gradient(
-            {.probabilities = routing.probabilities.f32() + t * shape.experts,
-             .expert = routing.expert.i32() + t * shape.choices,
-             .weight = routing.weight.f32() + t * shape.choices,
-             .weight_gradient = weight_gradient.f32() + t * shape.choices,
-             .normalise = normalise,
-             .pull = counts ? pull : nullptr,
-             .z_factor = counts ? 2 * static_cast<float>(scales.z) * routing.log_sum_exp.f32()[t] : 0},
-            shape, d, logit_gradient.f32() + t * shape.experts);
-      }
+      for_each_sixteen(first, count, [&](int64_t t, int64_t tokens) PENSTOCK_INLINE {
+        route_backward(tokens_from(routing, shape, t, tokens), weight_gradient.f32() + t * shape.choices,
+                       shape, normalise, pull, columns, logit_gradient.f32() + t * shape.experts);
+      });
     });
   });
 }
