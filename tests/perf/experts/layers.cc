@@ -168,7 +168,6 @@ Layer Layer::experts(Operators& ops, const LayerShape& shape) {
     ops.router_input_gradient(logit_gradient, router, dx);
   });
   layer.add("combine gradients", [=, &ops] { ops.combine_rows(dpayload, dispatch, {}, dx, dx); });
-  layer.add("gather gradients again", [=, &ops] { ops.gather_rows(dy, dispatch, expert_rows); });
   layer.add("experts weight gradient", [=, &ops] {
     ops.experts_weight_gradient({payload, expert_rows, gate_up, weighted}, dispatch.offsets, gradients);
   });

@@ -116,8 +116,8 @@ Experts::Part Experts::part(const ItemCall& call, int64_t index) const {
             .own = {saved(saved_.row), saved(saved_.source), saved(saved_.offsets)},
             .route = {},
             .gate_up = saved(saved_.gate_up),
-            .weighted = saved_.weighted.rank == 0 ? of_part(call.workspace.expert_weighted, index)
-                                                  : saved(saved_.weighted)};
+            .weighted = backward_is_split() ? saved(saved_.weighted)
+                                            : of_part(call.workspace.expert_weighted, index)};
   if (shared_out()) {
     part.route = {.offsets = part.own.offsets, .counts = saved(saved_.counts), .alone = call.warm_up};
   }
@@ -323,11 +323,10 @@ void Experts::weight_gradient(const ItemCall& call, TensorView output_gradient, 
   Operators& ops = call.operators;
   for (int64_t p = 0; p < parts_; ++p) {
     const Part part = this->part(call, p);
-    TensorView gradient_rows;
-    if (shared_out()) {
-      gradient_rows = output_gradients(call, p);
-    } else {
-      gradient_rows = of_part(call.workspace.expert_rows, p);
+    const TensorView gradient_rows =
+        shared_out() ? output_gradients(call, p) : of_part(call.workspace.expert_rows, p);
+    // In a whole backward they still stand where the input gradient read them.
+    if (!shared_out() && backward_is_split()) {
       ops.gather_rows(of_part(output_gradient, p), part.own, gradient_rows);
     }
     ops.experts_weight_gradient({.payload = inputs(call, p),

@@ -91,6 +91,7 @@ class Experts final : public FeedForward {
   Status input_gradient_parts(const ItemCall& call, kernels::TensorView output_gradient,
                               kernels::TensorView x_gradient);
   bool shared_out() const { return !exchanges_.empty(); }
+  bool backward_is_split() const { return saved_.weighted.rank != 0; }
   Part part(const ItemCall& call, int64_t index) const;
   kernels::TensorView of_part(kernels::TensorView all, int64_t index) const;
   kernels::TensorView inputs(const ItemCall& call, int64_t part) const;
