@@ -7,6 +7,7 @@
 #include "plan/interop/job_profile.h"
 #include "plan/interop/planning_json.h"
 #include "plan/spec/cost_source.h"
+#include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
 #include "plan/spec/split_source.h"
 
@@ -171,7 +172,7 @@ Status check(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
     PENSTOCK_RETURN_IF_ERROR(check_run(run));
     PENSTOCK_RETURN_IF_ERROR(check_split(job.model, run.split));
   }
-  if (job.stages() == 1) return failed_precondition("the job has one stage: there is nothing to move");
+  PENSTOCK_RETURN_IF_ERROR(can_move_layers(job));
   if (runs.back().split != job.parallel.split)
     return failed_precondition("the job's present split has not been measured yet");
   return ok_status();
@@ -214,6 +215,26 @@ bool differ_by_split_alone(const MeasuredRun& before, const MeasuredRun& after) 
 }
 
 }  // namespace
+
+Status can_move_layers(const JobSpec& job) {
+  if (job.stages() == 1) return failed_precondition("the job has one stage: there is nothing to move");
+  if (!keeps_bits_under_any_split(job)) {
+    return failed_precondition(
+        "schedule {}: each stage has weight versions of its own: under another split the losses would change",
+        job.parallel.schedule);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const ComputeProgram program, compute_program(job));
+  const auto is_on_two = [](const std::vector<RankIndex>& ranks) { return ranks.size() > 1; };
+  if (std::any_of(program.placement.begin(), program.placement.end(), is_on_two))
+    return failed_precondition("schedule {}: holds stages on two ranks each", job.parallel.schedule);
+  if (!job.device.emulated()) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<EmulatedCosts::Stage> costs, costs_of_layers(job));
+  if (!costs.empty()) return ok_status();
+  return failed_precondition(
+      "{}: expected costs by layer ({{layers: {{embedding: ..., block: ..., head: ...}}}}), found costs by stage, which no "
+      "split changes",
+      place_of(job, "device.costs"));
+}
 
 std::string cost_type_of(const JobSpec& job, const Item& item) {
   if (item.kind == ItemKind::Embedding) return "embedding";
@@ -266,19 +287,8 @@ StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& r
 }
 
 StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split) {
-  PENSTOCK_ASSIGN_OR_RETURN(std::string text, with_split(job.yaml, split));
-  PENSTOCK_ASSIGN_OR_RETURN(const JobSpec moved, parse_job_spec(text));
-  const auto same = [](const EmulatedCosts::Stage& a, const EmulatedCosts::Stage& b) {
-    return a.forward_ns == b.forward_ns && a.backward_ns == b.backward_ns;
-  };
-  const auto &before = job.device.costs.stages, &after = moved.device.costs.stages;
-  const bool stays = job.device.emulated() && before.size() == after.size() &&
-                     std::equal(before.begin(), before.end(), after.begin(), same);
-  if (!stays || split == job.parallel.split) return text;
-  return failed_precondition(
-      "{}: expected costs by layer ({{layers: {{embedding: ..., block: ..., head: ...}}}}), found costs by stage, which no "
-      "split changes",
-      place_of(job, "device.costs"));
+  if (split != job.parallel.split) PENSTOCK_RETURN_IF_ERROR(can_move_layers(job));
+  return with_split(job.yaml, split);
 }
 
 PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
@@ -302,8 +312,10 @@ PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>&
 
 StatusOr<std::optional<MoveCheck>> check_last_move(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
   PENSTOCK_RETURN_IF_ERROR(check(job, runs));
-  if (runs.size() < 2 || !differ_by_split_alone(runs[runs.size() - 2], runs.back())) return std::nullopt;
-  const std::vector<MeasuredRun> before(runs.begin(), runs.end() - 1);
+  const auto has_another = [&](const MeasuredRun& run) { return run.split != runs.back().split; };
+  const auto last = std::find_if(runs.rbegin(), runs.rend(), has_another);
+  if (last == runs.rend() || !differ_by_split_alone(*last, runs.back())) return std::nullopt;
+  const std::vector<MeasuredRun> before(runs.begin(), last.base());
   PENSTOCK_ASSIGN_OR_RETURN(const Fitted fitted, fit(job, before));
   PENSTOCK_ASSIGN_OR_RETURN(const PlanningRequest request, request_of(job, fitted.times, before.back()));
   PENSTOCK_ASSIGN_OR_RETURN(const double then, simulated_seconds(request, before.back().split));

@@ -61,9 +61,13 @@ struct Proposal {
 // The type of an item's costs: "embedding", "block", "block with experts", "block, recomputed", "head".
 std::string cost_type_of(const JobSpec& job, const Item& item);
 
+// FailedPrecondition, with the reason, where no other split is worth a thought: one stage, stages on two ranks each, costs of
+// emulated devices by stage, or weight versions that differ by stage, so that bits do.
+Status can_move_layers(const JobSpec& job);
+
 // Costs from all runs, oldest first; the last one is of the job's split. InvalidArgument: a run that is none, or types of
-// layers that cannot be told apart, with what would tell them. FailedPrecondition: nothing that another split could change
-// (one stage, stages on two ranks each), or no split fits the budget.
+// layers that cannot be told apart, with what would tell them. FailedPrecondition: as can_move_layers(), or no split fits the
+// budget.
 StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& runs,
                            const ProposalOptions& options = {});
 
@@ -75,8 +79,8 @@ struct PlannedStages {
 };
 PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>& runs);
 
-// Whether the last change of split has paid: against what the runs before it promised. Nothing where the newest run has the
-// split of the one before, or differs from it in more: another schedule, other ranks.
+// Whether the last change of split has paid: the newest run against the last one of another split, and what the runs up to that
+// one promised. Nothing where there is none, or it differs in more: another schedule, other ranks.
 struct MoveCheck {
   Split before;
   MoveAnswer answer;  // move: keep it; predicted_gain is the gain that came
@@ -92,8 +96,7 @@ struct PlannedSplit {
 };
 StatusOr<std::optional<PlannedSplit>> plan_split(const JobSpec& job);
 
-// The job's file with another split (plan/spec/split_source). FailedPrecondition where that would change nothing: the costs of
-// its emulated devices are by stage.
+// The job's file with another split (plan/spec/split_source). FailedPrecondition: as can_move_layers().
 StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split);
 
 }  // namespace penstock::plan

@@ -27,9 +27,11 @@ JobSpec job_of(const Shape& shape) {
                   "model: {{vocab_size: 256, hidden_size: 8, num_hidden_layers: {}, num_attention_heads: 2,\n"
                   "        intermediate_size: 16, max_position_embeddings: 8}}\n"
                   "data: {{source: /data/text.txt, sequence_length: 8}}\n"
-                  "train: {{steps: 100, global_batch_size: {}, microbatch_size: 1, dtype: float32}}\n"
+                  "train: {{steps: 100, global_batch_size: {}, microbatch_size: 1, dtype: float32{}}}\n"
                   "parallel: {{pipeline: {}, schedule: {}, split: {}}}\n{}",
-                  shape.blocks, shape.microbatches, shape.pipeline, shape.schedule, shape.split, shape.more));
+                  shape.blocks, shape.microbatches,
+                  shape.schedule.starts_with("pipedream") ? ", optimizer: {clip_grad_norm: 0}" : "",
+                  shape.pipeline, shape.schedule, shape.split, shape.more));
   EXPECT_TRUE(job.ok()) << job.status();
   return job.value_or(JobSpec{});
 }
@@ -228,6 +230,21 @@ TEST(Propose, what_no_split_could_change_is_refused) {
   EXPECT_FALSE(propose(job, {}, {}).ok());
 }
 
+// What another split may not change, or could not.
+TEST(Propose, job_whose_layers_stay_is_told_why) {
+  const auto refusal = [](const Shape& shape) {
+    const JobSpec job = job_of(shape);
+    const Status status = can_move_layers(job);
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(message(propose(job, {measured(job, {})}, {}).status()), message(status));
+    return message(status);
+  };
+  EXPECT_THAT(refusal({.blocks = 14, .schedule = "pipedream"}), HasSubstr("weight versions of its own"));
+  EXPECT_THAT(refusal({.blocks = 14, .schedule = "dualpipe"}), HasSubstr("stages on two ranks each"));
+  EXPECT_TRUE(can_move_layers(job_of({.blocks = 14, .schedule = "pipedream-2bw"})).ok());
+  EXPECT_TRUE(can_move_layers(job_of({.blocks = 14})).ok());
+}
+
 TEST(PlanSplit, known_costs_give_the_split_before_the_first_step) {
   const auto with_costs = [](const std::string& costs) {
     return job_of({.blocks = 14, .more = "device: {kind: emulated, costs: {" + costs + "}}\n"});
@@ -264,6 +281,10 @@ TEST(CheckLastMove, gain_that_came_is_kept_and_one_that_did_not_is_undone) {
   EXPECT_FALSE((*bad)->answer.move);
   EXPECT_THAT((*bad)->answer.because, HasSubstr("less than half"));
   EXPECT_FALSE(check_last_move(before, {first, first})->has_value());
+  // A worker was lost meanwhile: what the move brought is told by the newest run still.
+  const auto interrupted = check_last_move(job, {first, second, second});
+  ASSERT_TRUE(interrupted.ok() && interrupted->has_value());
+  EXPECT_EQ((*interrupted)->before, before.parallel.split);
   MeasuredRun other = first;
   other.schedule = "gpipe";  // what is faster now is not the split's doing
   EXPECT_FALSE(check_last_move(job, {other, second})->has_value());

@@ -163,7 +163,8 @@ Status compare_capacity(const JobSpec& before, const JobSpec& after) {
 }
 
 // What a step's work does not depend on; parallel's split is left out beside it.
-constexpr std::array kNoWork = {"name", "validation", "trace", "checkpoint", "restart", "memory_budget"};
+constexpr std::array kNoWork = {"name",    "validation",    "trace",    "checkpoint",
+                                "restart", "memory_budget", "rebalance"};
 
 YamlNode without_split(const YamlNode& root) {
   YamlNode rest = root;
@@ -240,6 +241,10 @@ std::vector<std::string> training_differences(const JobSpec& before, const JobSp
     if (!same.ok()) texts.push_back(message(same));
   }
   return texts;
+}
+
+bool keeps_bits_under_any_split(const JobSpec& job) {
+  return !versions_differ_by_stage(job.parallel.schedule);
 }
 
 bool differ_by_split_alone(const JobSpec& before, const JobSpec& after) {

@@ -26,8 +26,11 @@ std::string other_sums(const JobSpec& before, const JobSpec& after);
 // losses are those of one job that was not interrupted.
 std::vector<std::string> training_differences(const JobSpec& before, const JobSpec& after);
 
+// Whether every bit stays under any split: not where stages differ in their weight versions (pipedream).
+bool keeps_bits_under_any_split(const JobSpec& job);
+
 // Whether a layer takes as long by one file as by the other: beside the split only the name, and what a step's work does not
-// depend on, may differ (validation, trace, checkpoint, restart, memory_budget). Values are compared as they are written.
+// depend on, may differ (validation, trace, checkpoint, restart, memory_budget, rebalance). Values are compared as they are written.
 bool differ_by_split_alone(const JobSpec& before, const JobSpec& after);
 
 }  // namespace penstock::plan

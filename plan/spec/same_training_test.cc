@@ -135,10 +135,18 @@ TEST(SameTraining, split_alone_differs_where_all_that_layers_cost_is_the_same) {
   EXPECT_TRUE(alone(with("pipeline: 4", "split: [[embedding, 0, 1], [2], [3], [head]], pipeline: 4")));
   EXPECT_TRUE(alone(with("name: a", "name: b")));
   EXPECT_TRUE(alone(std::string(kJob) + "checkpoint: {every: 10}\ntrace: {every: 7}\nmemory_budget: 1GiB\n"));
+  EXPECT_TRUE(alone(std::string(kJob) + "rebalance: apply\n"));
   EXPECT_FALSE(alone(std::string(kJob) + "recompute: full\n"));
   EXPECT_FALSE(alone(std::string(kJob) + "device: {kind: cpu, threads: 2}\n"));
   for (const char* parallel : {"pipeline: 2", "pipeline: 4, schedule: gpipe", "pipeline: 4, data: 2"})
     EXPECT_FALSE(alone(with("pipeline: 4", parallel))) << parallel;
+}
+
+TEST(SameTraining, bits_depend_on_the_split_where_stages_differ_in_their_weight_versions) {
+  for (const char* schedule : {"1f1b", "zb-h1", "pipedream-2bw"})
+    EXPECT_TRUE(keeps_bits_under_any_split(
+        parsed(with("pipeline: 4", fmt::format("pipeline: 4, schedule: {}", schedule)))));
+  EXPECT_FALSE(keeps_bits_under_any_split(parsed(with("pipeline: 4", "pipeline: 4, schedule: pipedream"))));
 }
 
 TEST(SameTraining, schedule_that_adds_in_an_order_of_its_own_is_told) {

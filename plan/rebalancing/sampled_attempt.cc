@@ -1,0 +1,85 @@
+#include "plan/rebalancing/sampled_attempt.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "plan/diagnosis/statistics.h"
+
+namespace penstock::plan {
+namespace {
+
+void keep_newest(std::vector<double>& samples, size_t count) {
+  samples.erase(samples.begin(), samples.end() - static_cast<std::ptrdiff_t>(count));
+}
+
+std::vector<double> added(std::vector<double> a, std::vector<double> b) {
+  const size_t count = std::min(a.size(), b.size());
+  keep_newest(a, count);
+  keep_newest(b, count);
+  for (size_t i = 0; i < count; ++i) a[i] += b[i];
+  return a;
+}
+
+using SeriesByWork = std::map<SampledWork, std::vector<double>>;
+
+StageSamples stage_samples(int rank, SeriesByWork& series) {
+  StageSamples samples;
+  samples.rank = rank;
+  samples.forward_seconds = std::move(series[SampledWork::Forward]);
+  samples.backward_seconds = std::move(series[SampledWork::Backward]);
+  if (samples.backward_seconds.empty()) {
+    samples.backward_seconds =
+        added(std::move(series[SampledWork::InputGradient]), std::move(series[SampledWork::WeightGradient]));
+  }
+  const size_t count = std::min(samples.forward_seconds.size(), samples.backward_seconds.size());
+  keep_newest(samples.forward_seconds, count);
+  keep_newest(samples.backward_seconds, count);
+  return samples;
+}
+
+// All ranks meet at the end of a step, but where weights are asynchronous.
+std::vector<double> slowest(std::vector<std::vector<double>> steps) {
+  std::erase_if(steps, [](const std::vector<double>& rank) { return rank.empty(); });
+  if (steps.empty()) return {};
+  return *std::max_element(steps.begin(), steps.end(),
+                           [](const auto& a, const auto& b) { return median(a) < median(b); });
+}
+
+}  // namespace
+
+StatusOr<MeasuredRun> run_of(const SampledAttempt& attempt) {
+  MeasuredRun run;
+  run.schedule = attempt.schedule;
+  run.split = attempt.split;
+  std::map<std::pair<int, int>, SeriesByWork> of_stages;  // by stage and rank
+  std::vector<std::vector<double>> steps;
+  for (const SampledSeries& series : attempt.series) {
+    if (series.stage >= static_cast<int>(run.split.size()))
+      return invalid_argument("measurements of stage {} of {}", series.stage, run.split.size());
+    if (series.stage >= 0) {
+      of_stages[{series.stage, series.rank}][series.work] = series.seconds;
+    } else if (series.work == SampledWork::Step) {
+      steps.push_back(series.seconds);
+    } else if (series.work == SampledWork::Optimizer && !series.seconds.empty()) {
+      run.optimizer_seconds.push_back(median(series.seconds));
+    }
+  }
+  run.stages.resize(run.split.size());
+  for (auto& [of, series] : of_stages)
+    run.stages[static_cast<size_t>(of.first)].push_back(stage_samples(of.second, series));
+  run.step_seconds = slowest(std::move(steps));
+  PENSTOCK_RETURN_IF_ERROR(check_run(run));
+  return run;
+}
+
+StatusOr<std::vector<Item>> parse_items(const std::vector<std::string>& items) {
+  std::vector<Item> parsed;
+  for (const std::string& text : items) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Item item, parse_item(text));
+    parsed.push_back(item);
+  }
+  return parsed;
+}
+
+}  // namespace penstock::plan
