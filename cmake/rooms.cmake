@@ -67,7 +67,10 @@ penstock_room(coordinator/core USES base plan/spec plan/schedule plan/verificati
 penstock_room(coordinator/store USES base coordinator/core LIBRARIES SQLite::SQLite3)
 penstock_room(coordinator/telemetry USES base base/metrics coordinator/core)
 penstock_room(coordinator/weights USES base base/checkpoint base/digest base/safetensors plan/spec plan/interop proto/codec)
-penstock_room(coordinator/controller USES base coordinator/core coordinator/store coordinator/telemetry coordinator/weights
+penstock_room(coordinator/rebalancing USES base plan/spec plan/diagnosis plan/rebalancing coordinator/core
+  TEST_USES plan/schedule plan/simulation)
+penstock_room(coordinator/controller USES base coordinator/core coordinator/rebalancing coordinator/store coordinator/telemetry
+  coordinator/weights
   proto/codec TEST_USES base/safetensors plan/spec)
 penstock_room(coordinator/rpc USES base base/metrics proto proto/codec coordinator/core coordinator/controller
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection nlohmann_json::nlohmann_json)

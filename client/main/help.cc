@@ -171,7 +171,8 @@ Help help_of_rebalance() {
   return {
       "rebalance",
       "A better split for a job, from what its stages took: move or stay, why, and what it gains",
-      "Nothing but the split changes, so that the losses keep every bit.\n"
+      "Nothing but the split changes, so that the losses keep every bit. A job whose file says `rebalance: apply` does\n"
+      "this by itself; with `rebalance: propose` its events tell of it.\n"
       "Examples:\n"
       "  penstock rebalance imbalanced                the proposal\n"
       "  penstock rebalance imbalanced --apply        pause at the next checkpoint, go on with the new split\n"

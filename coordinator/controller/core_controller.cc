@@ -15,6 +15,7 @@
 #include "coordinator/controller/internal/within_memory.h"
 #include "coordinator/core/assignment/assignment.h"
 #include "coordinator/core/core.h"
+#include "coordinator/rebalancing/consider.h"
 #include "coordinator/telemetry/telemetry.h"
 #include "coordinator/weights/checkpoints.h"
 #include "coordinator/weights/weights_folder.h"
@@ -70,6 +71,17 @@ Status prepare_folders(const PlanAttempt& command, AttemptPlanned& planned) {
   planned.other_job = std::move(start.other_job);
   planned.fingerprint = std::move(start.fingerprint);
   planned.refused = std::move(start.refused);
+  return ok_status();
+}
+
+// With the split that its measurements ask for, where the job lets us.
+Status plan(const PlanAttempt& command, AttemptPlanned& planned) {
+  if (command.question) planned.split = consider_split(*command.question);
+  if (planned.split && planned.split->plan) {
+    planned.plan = planned.split->plan;
+    return ok_status();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, plan_attempt(*command.spec));
   return ok_status();
 }
 
@@ -139,6 +151,7 @@ class Implementation final : public CoreController {
   void carry_out(SendToWorker& command);
   void carry_out(CloseSession& command);
   void carry_out(PlanAttempt& command);
+  void carry_out(ConsiderSplit& command);
   void carry_out(CommitWeights& command);
   void carry_out(DiscardWeights& command);
   void carry_out(CommitCheckpoint& command);
@@ -311,15 +324,22 @@ void Implementation::carry_out(PlanAttempt& command) {
     if (stopping_) return;
     AttemptPlanned planned{.job = command.job, .order = command.order, .status = {}};
     planned.status = within_memory("checkpoint", [&] { return prepare_folders(command, planned); });
-    planning_.post_always([this, spec = command.spec, planned = std::move(planned)]() mutable {
+    planning_.post_always([this, command, planned = std::move(planned)]() mutable {
       if (stopping_) return;
-      if (planned.status.ok()) {
-        const auto plan = within_memory("plan", [&] { return plan_attempt(*spec); });
-        planned.status = plan.status();
-        if (plan.ok()) planned.plan = *plan;
-      }
+      if (planned.status.ok()) planned.status = within_memory("plan", [&] { return plan(command, planned); });
       inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
     });
+  });
+}
+
+void Implementation::carry_out(ConsiderSplit& command) {
+  planning_.post_always([this, command = std::move(command)] {
+    if (stopping_) return;
+    const StatusOr<SplitAnswer> answer =
+        within_memory("split", [&] { return StatusOr<SplitAnswer>(consider_split(command.question)); });
+    SplitConsidered considered{.job = command.job, .order = command.order};
+    considered.answer = answer.ok() ? *answer : SplitAnswer{.because = message(answer.status())};
+    inbox_.post_always([this, considered = std::move(considered)] { tell(considered); });
   });
 }
 
@@ -394,6 +414,7 @@ void Implementation::check_submission(SubmitCall call,
   if (call.is_abandoned && call.is_abandoned())
     return done(cancelled("submit: the caller did not wait for the check"));
   StatusOr<CheckedJob> checked = within_memory("check", [&] { return check_job(call.spec_yaml); });
+  if (checked.ok()) checked = with_rebalancing_notes(*std::move(checked));
   const bool posted = inbox_.post_always([this, call = std::move(call), checked = std::move(checked), done] {
     if (!checked.ok()) return done(checked.status());
     if (call.dry_run) return done(checked->outcome);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -56,6 +57,13 @@ struct PlanAttempt {
   std::shared_ptr<const plan::JobSpec> spec{};
   WeightsPlace weights{};
   CheckpointsOfAttempt checkpoints{};
+  std::optional<SplitQuestion> question{};  // of a job that may start with a better split
+};
+// Wants a SplitConsidered.
+struct ConsiderSplit {
+  std::string job{};
+  int64_t order = 0;  // of the attempt
+  SplitQuestion question{};
 };
 // Every rank has written its part, and all steps before it are on record. Wants a CheckpointCommitted.
 struct CommitCheckpoint {
@@ -118,9 +126,9 @@ struct Say {
   std::string line{};
 };
 
-using Command =
-    std::variant<AnswerSubmit, AnswerControl, AnswerPublish, AnswerLookUp, SendToWorker, CloseSession,
-                 PlanAttempt, CommitWeights, DiscardWeights, CommitCheckpoint, DiscardCheckpoint,
-                 RemoveDrafts, LookForCheckpoint, Save, JobChanged, LogGrew, Observed, CallAgain, Say>;
+using Command = std::variant<AnswerSubmit, AnswerControl, AnswerPublish, AnswerLookUp, SendToWorker,
+                             CloseSession, PlanAttempt, ConsiderSplit, CommitWeights, DiscardWeights,
+                             CommitCheckpoint, DiscardCheckpoint, RemoveDrafts, LookForCheckpoint, Save,
+                             JobChanged, LogGrew, Observed, CallAgain, Say>;
 
 }  // namespace penstock::coordinator

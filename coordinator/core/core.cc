@@ -36,6 +36,7 @@ struct Dispatch {
   void operator()(LookUp& event) { on_look_up(turn, event); }
   void operator()(LookUpAbandoned& event) { on_abandoned(turn, event); }
   void operator()(AttemptPlanned& event) { on_planned(turn, std::move(event)); }
+  void operator()(SplitConsidered& event) { on_split_considered(turn, std::move(event)); }
   void operator()(WeightsCommitted& event) { on_weights_committed(turn, event); }
   void operator()(CheckpointCommitted& event) { on_checkpoint_committed(turn, event); }
   void operator()(CheckpointFound& event) { on_checkpoint_found(turn, event); }

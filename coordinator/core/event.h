@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "coordinator/core/jobs/rebalancing.h"
 #include "coordinator/core/records.h"
 #include "coordinator/core/session.h"
 #include "plan/spec/job_spec.h"
@@ -84,6 +86,13 @@ struct AttemptPlanned {
   std::string other_job{};             // whose it is, where it is not the job's own; "": its own
   std::string fingerprint{};           // of the arithmetic that made it; "": not known
   std::vector<std::string> refused{};  // newer checkpoints, and why they are not used
+  std::optional<SplitAnswer> split{};  // to PlanAttempt's question; the plan is of its spec, where it has one
+};
+// The answer to ConsiderSplit.
+struct SplitConsidered {
+  std::string job{};
+  int64_t order = 0;  // of the attempt
+  SplitAnswer answer{};
 };
 // The answer to CommitWeights.
 struct WeightsCommitted {
@@ -119,9 +128,10 @@ struct AssignMore {};
 // Time has passed; comes every 100 ms or so.
 struct Tick {};
 
-using Event = std::variant<Restore, Submit, Cancel, Pause, Resume, SessionOpened, SessionSaid, SessionClosed,
-                           Publish, LookUp, LookUpAbandoned, AttemptPlanned, WeightsCommitted,
-                           CheckpointCommitted, CheckpointFound, StoreDurable, StoreHealth, AssignMore, Tick>;
+using Event =
+    std::variant<Restore, Submit, Cancel, Pause, Resume, SessionOpened, SessionSaid, SessionClosed, Publish,
+                 LookUp, LookUpAbandoned, AttemptPlanned, SplitConsidered, WeightsCommitted,
+                 CheckpointCommitted, CheckpointFound, StoreDurable, StoreHealth, AssignMore, Tick>;
 
 struct Now {
   TimePoint time{};     // for decisions

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "coordinator/core/jobs/rebalancing.h"
 #include "proto/codec/limits.h"
 
 namespace penstock::coordinator {
@@ -31,6 +32,8 @@ struct Options {
   // No committed step for this long, and for this many times the median of the last steps: the job says so.
   Duration stalled_after = 30s;
   int stalled_steps = 5;
+
+  QuestionLimits question{};  // on the split of a job whose file says `rebalance:`
 
   Duration placing_interval = 20ms;  // the queue is looked through at most this often
 

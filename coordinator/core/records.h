@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coordinator/core/jobs/measurements.h"
+#include "coordinator/core/jobs/rebalancing.h"
 #include "coordinator/core/jobs/traces.h"
 #include "coordinator/core/views.h"
 
@@ -33,6 +34,7 @@ struct JobDefinition {
   int64_t sums_since = 0;
   std::string started_from{};  // another job's checkpoint, with which it began; "": none
   int64_t first_step = 0;      // steps that it holds; the job's own losses begin there
+  SplitMoves moves{};
   bool operator==(const JobDefinition&) const = default;
 };
 
@@ -68,7 +70,7 @@ struct CreateJob {
   JobDefinition definition{};
   JobStatus status{};
 };
-// Of a job that goes on with another file.
+// Of a job that goes on with another file, or whose move is judged.
 struct PutDefinition {
   JobDefinition definition{};
 };

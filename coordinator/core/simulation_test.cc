@@ -26,6 +26,8 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   int from_checkpoints = 0;
   int recuts = 0;
   int traces_seen = 0;
+  int moves = 0;
+  int moves_undone = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     testing::Simulation simulation(seed, replay ? Trace::On : Trace::Off);
     simulation.run(kEvents);
@@ -36,11 +38,14 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
     from_checkpoints += simulation.restarts_from_checkpoints();
     recuts += simulation.recuts();
     traces_seen += simulation.traces_seen();
+    moves += simulation.moves();
+    moves_undone += simulation.moves_undone();
     if (HasFailure()) FAIL() << "replay with PENSTOCK_SEED=" << seed;
   }
   std::cout << succeeded << " jobs succeeded, " << side_by_side << " of them with several pipelines, "
             << assignments << " ranks were assigned, " << from_checkpoints << " of them from checkpoints, "
-            << recuts << " jobs were resumed with other ranks, " << crashes << " crashes\n";
+            << recuts << " jobs were resumed with other ranks, " << moves << " times layers moved, "
+            << moves_undone << " of them back, " << crashes << " crashes\n";
   if (replay) return;
   // A world in which nothing happens proves nothing.
   EXPECT_GT(succeeded, kSeeds / 2);
@@ -50,6 +55,8 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   EXPECT_GT(from_checkpoints, kSeeds / 10);
   EXPECT_GT(recuts, kSeeds / 20);
   EXPECT_GT(traces_seen, kSeeds);
+  EXPECT_GT(moves, kSeeds / 4);
+  EXPECT_GT(moves_undone, kSeeds / 20);
 }
 
 }  // namespace

@@ -94,7 +94,9 @@ JobDefinition definition(const std::string& name, int64_t sequence) {
           .checkpoints = name + "/checkpoints",
           .sums_since = 30 + sequence,
           .started_from = "/other/step-000000007",
-          .first_step = 7};
+          .first_step = 7,
+          .moves = {.file_before = sequence % 2 == 0 ? "name: before\n" : "",
+                    .undone = {"[[a], [b]]", "[[a, b]]"}}};
 }
 
 using TracesByStep = std::map<int64_t, std::vector<TraceBytes>>;
@@ -299,6 +301,7 @@ TEST_F(SqliteStoreTest, file_that_a_job_goes_on_with_takes_the_place_of_the_firs
   other.microbatches = 32;
   other.checkpoints = "/elsewhere";
   other.sums_since = 40;
+  other.moves = {.undone = {"[[c]]"}};
   const auto jobs = written_and_read(
       {CreateJob{definition("a", 1), {}}, CreateJob{definition("b", 2), {}}, PutDefinition{other}});
   EXPECT_EQ(jobs[0].definition, other);
@@ -530,7 +533,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 9 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 10 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

@@ -106,27 +106,45 @@ class EmulatedPipeline(unittest.TestCase):
 
 
 class BitsOfARebalancedJob(unittest.TestCase):
-    """Two ranks; nearly everything on the second, so that no noise of a busy machine hides what a move brings."""
+    """Two ranks; nearly everything on the second, so that no noise of a busy machine hides what a move brings. `whole` has run
+    before, and nobody moved anything of it."""
 
-    def setUp(self):
-        self.cluster = support.Cluster(2).__enter__()
-        self.addCleanup(self.cluster.__exit__, None, None, None)
+    STEPS = 600
 
-    def submit(self, name):
-        text = support.job_yaml(self.cluster.folder, name=name, pipeline=2, layers=8, hidden=128, steps=600, sequence=64,
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = support.Cluster(2).__enter__()
+        cls.addClassCleanup(cls.cluster.__exit__, None, None, None)
+        cls.submit("whole")
+        cls.whole = cls.succeeded("whole")
+
+    @classmethod
+    def submit(cls, name, rebalance="off"):
+        text = support.job_yaml(cls.cluster.folder, name=name, pipeline=2, layers=8, hidden=128, steps=cls.STEPS, sequence=64,
                                 microbatch_size=1, global_batch_size=8, data=", epochs: 0",
                                 split="[[embedding, 0], [1, 2, 3, 4, 5, 6, 7, head]]",
-                                extra="checkpoint: {every: 50, keep: 1}\n")
-        path = self.cluster.folder / f"{name}.yaml"
+                                extra=f"checkpoint: {{every: 50, keep: 1}}\nrebalance: {rebalance}\n")
+        path = cls.cluster.folder / f"{name}.yaml"
         path.write_text(text.replace("vocab_size: 256", "vocab_size: 8192"))
-        result = self.cluster.run("submit", path)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        result = cls.cluster.run("submit", path)
+        assert result.returncode == 0, result.stdout + result.stderr
         return name
 
+    @classmethod
+    def succeeded(cls, name):
+        ended = cls.cluster.wait_for_state(name, ENDS, 240)
+        assert ended["state"] == "succeeded", ended["reason"]
+        return cls.cluster.job_message(name)
+
+    def assert_same_bits(self, job):
+        self.assertEqual(len(job.losses), self.STEPS)
+        self.assertEqual(list(job.losses), list(self.whole.losses))
+        self.assertEqual(job.weights_digest, self.whole.weights_digest)
+
+    def blocks_at_the_end(self, name):
+        return [sum(item.isdigit() for item in stage["layers"]) for stage in self.cluster.job(name)["stages"]]
+
     def test_applied_while_it_runs_the_losses_keep_every_bit(self):
-        whole = self.submit("whole")
-        ended = self.cluster.wait_for_state(whole, ENDS, 240)
-        self.assertEqual(ended["state"], "succeeded", ended["reason"])
         name = self.submit("moved")
         support.wait_until(lambda: self.cluster.job(name)["step"] >= 100, 60, "steps are measured")
 
@@ -137,18 +155,29 @@ class BitsOfARebalancedJob(unittest.TestCase):
             return json.loads(found.stdout) if json.loads(found.stdout)["answer"] == "move" else None
 
         proposal = support.wait_until(moves, 60, "the proposal is to move")
-        ended = self.cluster.wait_for_state(name, ENDS, 240)
-        self.assertEqual(ended["state"], "succeeded", ended["reason"])
-        self.assertEqual(ended["attempt"], 2)
-        blocks = [sum(item.isdigit() for item in stage["layers"]) for stage in ended["stages"]]
+        job = self.succeeded(name)
+        self.assertEqual(job.attempt, 2)
+        blocks = self.blocks_at_the_end(name)
         self.assertEqual(blocks, blocks_of(proposal["split"]))
         self.assertGreater(blocks[0], blocks[1])
-        jobs = [self.cluster.job_message(each) for each in (whole, name)]
-        self.assertEqual(len(jobs[0].losses), 600)
-        self.assertEqual(list(jobs[0].losses), list(jobs[1].losses))
-        self.assertEqual(jobs[0].weights_digest, jobs[1].weights_digest)
+        self.assert_same_bits(job)
         self.assertEqual(self.cluster.json("curves", name)["planned"], "costs")
         self.assertIn("last_move", self.cluster.json("rebalance", name))
+
+    def test_a_job_that_asks_for_it_moves_by_itself_and_tells_what_came_of_it(self):
+        name = self.submit("by-itself", rebalance="apply")
+        job = self.succeeded(name)
+        told = [event.reason for event in job.events if event.by == "rebalancer"]
+        print("\n" + "\n".join(told))
+        self.assertRegex(told[0], r"^goes on with another split, from the checkpoint of step \d+: stages embedding 0-\d \| "
+                                  r"\d(-\d)? head in place of embedding 0 \| 1-7 head; a step takes ")
+        self.assertRegex(told[1], r"^keeps the new split: .* % came of .* % predicted$")
+        self.assertEqual(job.restarts, 0)
+        self.assertGreaterEqual(job.attempt, 2)
+        blocks = self.blocks_at_the_end(name)
+        self.assertGreater(blocks[0], blocks[1])
+        self.assert_same_bits(job)
+        self.assertIn("goes on with another split", self.cluster.run("describe", "job", name).stdout)
 
 
 if __name__ == "__main__":

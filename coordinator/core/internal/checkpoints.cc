@@ -144,6 +144,8 @@ void on_checkpoint_committed(Turn& turn, const CheckpointCommitted& event) {
                   job->status.by);
     return;
   }
+  if (event.status.ok() && job->status.state == JobState::Running && job->attempt->finished == 0)
+    return move_or_ask(turn, *job);
   succeed_when_finished(turn, *job);
 }
 

@@ -161,6 +161,7 @@ void end_attempt(Turn& turn, Job& job, const std::string& reason) {
     release_rank(turn, job, RankIndex(static_cast<int64_t>(r)), ranks[r], reason);
   answer(turn, turn.state.broker.end_attempt(job.name(), job.attempt->number, reason));
   job.attempt.reset();
+  job.split_watch.forget_attempt();
 }
 
 void fail_job(Turn& turn, Job& job, const std::string& reason) {

@@ -201,11 +201,11 @@ int64_t enter(Turn& turn, Job& job, JobStatus status) {
   return job.next_event - 1;
 }
 
-void note(Turn& turn, Job& job, const std::string& reason) {
+void note(Turn& turn, Job& job, const std::string& reason, const std::string& by) {
   if (turn.state.store.pending() >= turn.state.options.transactions_pending)
     return set_reason(turn, job, reason);
   job.status.reason = reason;
-  job.status.by = "coordinator";
+  job.status.by = by;
   const bool full = job.notes >= turn.state.options.notes_per_job;
   JobEventView event = event_of(job.status);
   event.unix_ms = turn.now.unix_ms;

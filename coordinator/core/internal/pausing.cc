@@ -56,27 +56,6 @@ Status can_resume(const Job& job, const Resume& event) {
   return with_context(plan::check_same_training(*job.spec, *event.spec), "resume");
 }
 
-// They would be shown against the new file, whose ranks are others.
-std::vector<Write> without_traces(Job& job) {
-  std::vector<Write> writes;
-  for (const int64_t step : job.traces.complete()) writes.push_back(DropTrace{job.name(), step});
-  job.traces.clear();
-  return writes;
-}
-
-// What follows from the new file. Its checkpoints stay where they are.
-Write redefined(Job& job, const std::shared_ptr<const plan::JobSpec>& spec) {
-  job.spec = spec;
-  JobDefinition& definition = job.definition;
-  definition.spec_yaml = spec->yaml;
-  definition.schedule = spec->parallel.schedule;
-  definition.ranks = spec->ranks();
-  definition.stages = spec->stages();
-  definition.microbatches = spec->microbatches();
-  if (definition.checkpoints.empty()) definition.checkpoints = checkpoints_of(*spec, job.name());
-  return PutDefinition{definition};
-}
-
 }  // namespace
 
 std::vector<Write> without_steps_beyond_checkpoint(Job& job) {
@@ -127,7 +106,11 @@ void on_resume(Turn& turn, const Resume& event) {
     append(writes, without_steps_beyond_checkpoint(*job));
     if (!sums.empty()) job->definition.sums_since = job->status.step;
     // Layers that take another time now would be fitted together with those before.
-    if (!plan::differ_by_split_alone(*job->spec, *event.spec)) append(writes, without_measurements(*job));
+    job->definition.moves.file_before.clear();
+    if (!plan::differ_by_split_alone(*job->spec, *event.spec)) {
+      append(writes, without_measurements(*job));
+      job->definition.moves.undone.clear();
+    }
     writes.push_back(redefined(*job, event.spec));
     append(writes, without_traces(*job));
   }

@@ -28,9 +28,13 @@ void recover(Turn& turn, Job& job, const std::string& reason, Duration delay) {
   turn.placing_due = true;
   job.recover_at = turn.now.time + delay;
   std::vector<Write> writes = unsaved_progress(job);
+  std::vector<Write> taken_back = without_move(job);
+  const char* and_back =
+      taken_back.empty() ? "" : "; no step was done with the new split: goes back to the one before";
+  std::move(taken_back.begin(), taken_back.end(), std::back_inserter(writes));
   std::vector<Write> moved =
-      move_job(turn, job, JobState::Recovering, fmt::format("attempt {}: {}", job.status.attempt, reason),
-               "coordinator");
+      move_job(turn, job, JobState::Recovering,
+               fmt::format("attempt {}: {}{}", job.status.attempt, reason, and_back), "coordinator");
   std::move(moved.begin(), moved.end(), std::back_inserter(writes));
   turn.save(std::move(writes));
   end_attempt(turn, job, reason);

@@ -52,7 +52,7 @@ std::vector<Write> move_job(Turn& turn, Job& job, JobState state, const std::str
 // Returns the event's sequence.
 int64_t enter(Turn& turn, Job& job, JobStatus status);
 // Gives the reason an event of its own, without a transition.
-void note(Turn& turn, Job& job, const std::string& reason);
+void note(Turn& turn, Job& job, const std::string& reason, const std::string& by = "coordinator");
 void set_reason(Turn& turn, Job& job, const std::string& reason, bool logged = true);
 void on_restore(Turn& turn, Restore event);
 void on_submit(Turn& turn, Submit event);
@@ -110,6 +110,23 @@ std::vector<Write> without_steps_beyond_checkpoint(Job& job);
 // Ends the attempt of a job that waits for a person then. The ticket of what is written.
 Ticket become_paused(Turn& turn, Job& job, const std::string& reason, const std::string& by);
 
+// definitions.cc: a job that goes on with another file.
+// What follows from it. Its checkpoints stay where they are.
+Write redefined(Job& job, const std::shared_ptr<const plan::JobSpec>& spec);
+// They would be shown against the new file, whose ranks are others.
+std::vector<Write> without_traces(Job& job);
+
+// rebalancing.cc
+// Of a job that may have a better split; nothing where its present one is not measured.
+std::optional<SplitQuestion> question_on_split(const Job& job);
+// A running job has a new checkpoint: it moves, if that is what it waited for, or its split is asked about.
+void move_or_ask(Turn& turn, Job& job);
+void on_split_considered(Turn& turn, SplitConsidered event);
+// The answer came with the attempt's plan, which is of its spec where it has one.
+void start_with_split(Turn& turn, Job& job, SplitAnswer answer);
+// Takes a move back that is not judged yet, where the attempt, which has failed, did no step with it; else nothing.
+std::vector<Write> without_move(Job& job);
+
 // recovery.cc
 // Ends the attempt; the job goes on with another one, or fails, as its file says.
 void fail_attempt(Turn& turn, Job& job, const std::string& reason);
@@ -134,7 +151,7 @@ void commit_checkpoints(Turn& turn, Job& job);
 void steps_recorded(Turn& turn, const std::string& name, int64_t order, int64_t step);
 void on_checkpoint_committed(Turn& turn, const CheckpointCommitted& event);
 
-// attempts.cc: placing, planning, assigning, committing.
+// attempts.cc: placing, planning, assigning, results.
 void place_queue(Turn& turn);
 void on_planned(Turn& turn, AttemptPlanned event);
 void on_weights_committed(Turn& turn, const WeightsCommitted& event);
@@ -146,11 +163,13 @@ void rank_finished(Turn& turn, Job& job, RankFinished report);
 void succeed_when_finished(Turn& turn, Job& job);
 // Keeps the first failure that a rank reports of itself; fail_attempt when a better-founded one comes.
 void suspect(Turn& turn, Job& job, const std::string& reason);
+void check_deadlines(Turn& turn, Job& job);
+
+// steps.cc
 void commit_steps(Turn& turn, Job& job);
 void save_progress(Turn& turn, Job& job);
 // Writes a traced step to which a rank has added, once it is complete, and drops what it takes the place of.
 void keep_trace(Turn& turn, Job& job, int64_t step);
-void check_deadlines(Turn& turn, Job& job);
 
 // reports.cc: what sessions say.
 void on_said(Turn& turn, SessionSaid event);

@@ -13,6 +13,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/jobs/log_ring.h"
 #include "coordinator/core/jobs/measurements.h"
+#include "coordinator/core/jobs/rebalancing.h"
 #include "coordinator/core/jobs/step_window.h"
 #include "coordinator/core/jobs/traces.h"
 #include "coordinator/core/records.h"
@@ -66,6 +67,7 @@ struct Attempt {
   int committing = 0;                                          // checkpoints on their way to the disk
   std::string weights_digest{};                                // of its result, once all ranks have told
   int64_t durable_before = 0;                                  // the job's durable_step when it began
+  TimePoint began{};                                           // when it was placed
   std::optional<TimePoint> prepare_by{};                       // set once it is planned
   int ready = 0;
   int finished = 0;
@@ -99,6 +101,8 @@ struct Job {
   bool memory_saved = true;              // as it is
   Traces traces{};
   Measurements measurements{};
+  SplitWatch split_watch{};
+  double start_seconds = 10;  // of its last attempt that came to run, from its placement on; a guess before
   std::deque<double> recent_step_seconds{};  // of the last committed steps
   LogRing log;
   uint64_t version = 1;

@@ -3,8 +3,8 @@
 //
 // Simulated: worker daemons with executors (sessions that break, processes that restart, executors that die,
 // reports in any interleaving, doubled and forged), a store that commits late and in groups, a planner that
-// takes its time, a disk of checkpoints that fills up and loses some, clients that submit, cancel and look up, and a
-// coordinator that crashes and starts again from what was durable.
+// takes its time and moves layers between stages, a disk of checkpoints that fills up and loses some, clients that submit,
+// cancel and look up, and a coordinator that crashes and starts again from what was durable.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,6 +21,8 @@
 
 #include "coordinator/core/testing/world.h"
 #include "plan/spec/rank_groups.h"
+#include "plan/spec/same_training.h"
+#include "plan/spec/split_source.h"
 
 namespace penstock::coordinator::testing {
 
@@ -44,6 +46,7 @@ class Simulation {
     options_.losses_of_ended = 6;
     options_.stalled_after = 5s;
     options_.notes_per_job = 2;
+    options_.question = {.steps = 1, .samples = 1};
     state_.options = options_;
     for (int w = 0; w < 5; ++w) {
       const std::string name = fmt::format("worker-{}", w);
@@ -70,6 +73,8 @@ class Simulation {
   int64_t refusals() const { return refusals_; }
   int recuts() const { return recuts_; }            // jobs resumed with another number of ranks
   int traces_seen() const { return traces_seen_; }  // whole ones, after every event
+  int moves() const { return moves_; }              // of layers, there or back
+  int moves_undone() const { return moves_undone_; }
   int restarts_from_checkpoints() const { return restarts_from_checkpoints_; }
 
  private:
@@ -140,6 +145,9 @@ class Simulation {
     beat_all();
   }
 
+  static constexpr int kKinds = 5;
+  static constexpr int kRebalanced = 4;
+
   // How a job is cut: pipeline, expert, data. There are six devices.
   struct Cut {
     int pipeline, expert, data;
@@ -150,10 +158,10 @@ class Simulation {
   const Cut& any_cut() { return kCuts[static_cast<size_t>(below(one_in(2) ? 3 : kCuts.size()))]; }
 
   static const std::shared_ptr<const plan::JobSpec>& spec_of(const Cut& cut, int steps, int kind) {
-    static const std::array<std::string, 4> kExtra = {
+    static const std::array<std::string, kKinds> kExtra = {
         "", "restart: {max: 2, no_progress_limit: 2}\n",
         "checkpoint: {every: 1}\nrestart: {max: 4, no_progress_limit: 2}\n",
-        "checkpoint: {every: 2, directory: /elsewhere}\n"};
+        "checkpoint: {every: 2, directory: /elsewhere}\n", "checkpoint: {every: 1}\nrebalance: apply\n"};
     static std::map<std::tuple<Cut, int, int>, std::shared_ptr<const plan::JobSpec>> cache;
     auto& spec = cache[{cut, steps, kind}];
     if (!spec) {
@@ -177,7 +185,10 @@ class Simulation {
   void submit() {
     const ReplyId reply = ask();
     const std::string request = one_in(3) ? fmt::format("request-{}", below(5)) : "";
-    tell(Submit{reply, "ann", request, spec_of(any_cut(), 1 + below(4), below(4))});
+    const int kind = below(kKinds);
+    const int steps =
+        kind == kRebalanced ? 8 + below(8) : 1 + below(4);  // the first two of an attempt do not count
+    tell(Submit{reply, "ann", request, spec_of(any_cut(), steps, kind)});
   }
   void cancel() {
     if (state_.jobs.empty()) return;
@@ -197,7 +208,7 @@ class Simulation {
     std::shared_ptr<const plan::JobSpec> other;
     const auto steps = static_cast<int>(job.definition.steps);
     const bool is_cut = job.spec && one_in(2);
-    for (int kind = 0; is_cut && kind < 4 && !other; ++kind) {
+    for (int kind = 0; is_cut && kind < kKinds && !other; ++kind) {
       const plan::ParallelSpec& now = job.spec->parallel;
       if (spec_of({now.pipeline, now.expert, now.data}, steps, kind)->yaml == job.spec->yaml)
         other = spec_of(any_cut(), steps, kind);
@@ -254,6 +265,7 @@ class Simulation {
     if (!looking_.empty() && one_in(2)) return look_for_checkpoint();
     if (!keeping_.empty() && one_in(2)) return commit_checkpoint();
     if (!weighing_.empty() && one_in(2)) return commit_weights();
+    if (!considering_.empty() && one_in(2)) return consider_split();
     if (planning_.empty()) return;
     const PlanAttempt wanted = planning_.front();
     planning_.pop_front();
@@ -262,8 +274,70 @@ class Simulation {
     } else {
       AttemptPlanned planned{wanted.job, wanted.order, ok_status(), plan_of(*wanted.spec)};
       find_checkpoint(wanted, planned);
-      tell(std::move(planned));
+      if (wanted.question && one_in(2)) planned.split = answer_to(*wanted.question);
+      if (planned.split && planned.split->spec) planned.plan = plan_of(*planned.split->spec);
+      watch_moves(wanted.job, [&] { tell(std::move(planned)); });
     }
+  }
+
+  void consider_split() {
+    const ConsiderSplit wanted = considering_.front();
+    considering_.pop_front();
+    SplitConsidered answer{wanted.job, wanted.order, answer_to(wanted.question)};
+    watch_moves(wanted.job, [&] { tell(std::move(answer)); });
+  }
+
+  // Whatever a planner may say.
+  SplitAnswer answer_to(const SplitQuestion& question) {
+    EXPECT_EQ(question.spec->rebalance, plan::Rebalance::Apply);
+    EXPECT_EQ(question.attempts.back().stages, stage_items(*question.spec));
+    if (question.spec->stages() == 1) return {.advice = SplitAdvice::Fixed, .because = "one stage"};
+    if (one_in(4)) return {.because = "it is the best"};
+    if (question.moves.file_before.empty()) return move_of(question);
+    if (one_in(4)) return {.advice = SplitAdvice::Keep, .because = "it has paid"};
+    return {.advice = SplitAdvice::Undo, .because = "it has not", .spec = parsed(question.moves.file_before)};
+  }
+  SplitAnswer move_of(const SplitQuestion& question) {
+    const plan::JobSpec& spec = *question.spec;
+    plan::Split split(1);
+    const std::vector<plan::Item> items = plan::model_items(spec.model);
+    const auto stages = static_cast<size_t>(spec.stages());
+    for (size_t i = 0; i < items.size(); ++i) {  // a stage ends anywhere, and each of the rest has an item
+      const size_t more = stages - split.size(), left = items.size() - i;
+      if (!split.back().empty() && more > 0 && (left == more || one_in(2))) split.emplace_back();
+      split.back().push_back(items[i]);
+    }
+    if (split.size() < stages) return {.because = "it has too few stages"};
+    const std::string text = plan::to_text(split);
+    const std::vector<std::string>& undone = question.moves.undone;
+    const bool was_undone = std::find(undone.begin(), undone.end(), text) != undone.end();
+    if (was_undone || split == spec.parallel.split) return {.because = "there is no better one"};
+    return {.advice = SplitAdvice::Move,
+            .because = "it is better",
+            .split = text,
+            .gain = 0.1 * below(10),
+            .spec = parsed(*plan::with_split(spec.yaml, split))};
+  }
+  static const std::shared_ptr<const plan::JobSpec>& parsed(const std::string& yaml) {
+    static std::map<std::string, std::shared_ptr<const plan::JobSpec>> cache;
+    auto& spec = cache[yaml];
+    if (!spec) spec = std::make_shared<const plan::JobSpec>(*plan::parse_job_spec(yaml));
+    return spec;
+  }
+
+  // A move is nobody's failure.
+  template <typename Happen>
+  void watch_moves(const std::string& name, Happen happen) {
+    const Job* job = state_.find_job(name);
+    const Job before = job ? *job : Job{};
+    happen();
+    job = state_.find_job(name);
+    if (!job || job->definition.spec_yaml == before.definition.spec_yaml) return;
+    ++moves_;
+    moves_undone_ += job->definition.moves.undone.size() > before.definition.moves.undone.size();
+    EXPECT_EQ(job->status.restarts, before.status.restarts) << name;
+    EXPECT_EQ(job->status.barren_attempts, before.status.barren_attempts) << name;
+    EXPECT_EQ(job->losses, before.losses) << name;
   }
 
   // The newest one on record, unless it is damaged. Before the first step the folder is empty.
@@ -298,7 +372,9 @@ class Simulation {
     keeping_.pop_front();
     const Status status = one_in(8) ? resource_exhausted("the disk is full") : ok_status();
     if (status.ok()) checkpoints_[{wanted.place.directory, wanted.job}].insert(wanted.step);
-    tell(CheckpointCommitted{wanted.job, wanted.order, wanted.step, status, std::string(32, 'd')});
+    watch_moves(wanted.job, [&] {
+      tell(CheckpointCommitted{wanted.job, wanted.order, wanted.step, status, std::string(32, 'd')});
+    });
   }
 
   // A commit may come after its job was cancelled, or fail.
@@ -518,6 +594,7 @@ class Simulation {
     planning_.clear();
     looking_.clear();
     weighing_.clear();
+    considering_.clear();
     while (!keeping_.empty()) {  // what has begun may come to its end, and nobody hears of it
       const CommitCheckpoint& one = keeping_.front();
       if (one_in(2)) checkpoints_[{one.place.directory, one.job}].insert(one.step);
@@ -529,6 +606,7 @@ class Simulation {
     for (auto& [name, daemon] : daemons_) {
       if (daemon.session != 0) lose_session(daemon);
     }
+    check_durable_moves();
     // What was shown before must be there again.
     tell(Restore{durable_.jobs()});
   }
@@ -559,6 +637,12 @@ class Simulation {
   void obey(PlanAttempt& command) {
     whole_.erase(command.weights.directory);  // those of a retired job of that name are moved away
     planning_.push_back(command);
+  }
+  void obey(ConsiderSplit& command) {
+    EXPECT_TRUE(std::none_of(considering_.begin(), considering_.end(),
+                             [&](const ConsiderSplit& other) { return other.order == command.order; }))
+        << command.job << " is asked about twice at once";
+    considering_.push_back(command);
   }
   void obey(CommitWeights& command) { weighing_.push_back(command); }
   void obey(CommitCheckpoint& command) {
@@ -643,6 +727,11 @@ class Simulation {
     EXPECT_GE(static_cast<int64_t>(stored->losses.size()), assignment.first_step)
         << key.job << " goes on from steps that a crash now would lose";
     EXPECT_EQ(assignment.first_step == 0, assignment.load_from.empty());
+    EXPECT_EQ(assignment.split, parsed(assignment.spec_yaml)->parallel.split);
+    const auto [known, is_first] =
+        files_.try_emplace({key.job, stored->definition.sequence, key.attempt}, assignment.spec_yaml);
+    EXPECT_EQ(known->second, assignment.spec_yaml)
+        << key.job << ": ranks of one attempt with different files";
     restarts_from_checkpoints_ += assignment.first_step > 0;
     spec_by_yaml_[assignment.spec_yaml] = state_.jobs.at(key.job).spec;
     const int64_t first_step = assignment.first_step;
@@ -657,6 +746,29 @@ class Simulation {
     check_weights();
     check_recovery();
     check_traces();
+    check_moves();
+  }
+
+  void check_moves() {
+    for (const auto& [name, job] : state_.jobs) {
+      if (!job.spec || job.ended()) continue;
+      const SplitMoves& moves = job.definition.moves;
+      EXPECT_EQ(job.definition.spec_yaml, job.spec->yaml) << name;
+      EXPECT_LE(moves.undone.size(), kMostUndone) << name;
+      EXPECT_LE(considering_.size(), 6u);
+      const std::string split = plan::to_text(job.spec->parallel.split);
+      EXPECT_EQ(std::count(moves.undone.begin(), moves.undone.end(), split), 0)
+          << name << " is back at " << split;
+    }
+  }
+  // By what is durable: with a crash now a job has one of its files, and knows the one before.
+  void check_durable_moves() {
+    for (const StoredJob& job : durable_.jobs()) {
+      if (job.definition.moves.file_before.empty()) continue;
+      EXPECT_TRUE(plan::differ_by_split_alone(*parsed(job.definition.moves.file_before),
+                                              *parsed(job.definition.spec_yaml)))
+          << job.definition.name;
+    }
   }
 
   void check_traces() {
@@ -682,7 +794,7 @@ class Simulation {
         EXPECT_LE(job.status.barren_attempts, job.spec->restart.no_progress_limit) << name;
       }
       if (!job.attempt) continue;
-      EXPECT_LE(job.attempt->pending_checkpoints.size(), 4u) << name;
+      EXPECT_LE(static_cast<int64_t>(job.attempt->pending_checkpoints.size()), job.definition.steps) << name;
       EXPECT_LE(job.status.durable_step, job.status.step) << name;
     }
   }
@@ -860,6 +972,9 @@ class Simulation {
   std::deque<PlanAttempt> planning_;
   std::deque<CommitWeights> weighing_;
   std::deque<CommitCheckpoint> keeping_;
+  std::deque<ConsiderSplit> considering_;
+  std::map<std::tuple<std::string, int64_t, int64_t>, std::string>
+      files_;  // by job, its sequence and attempt
   std::deque<LookForCheckpoint> looking_;
   std::map<std::pair<std::string, std::string>, std::set<int64_t>>
       checkpoints_;              // by directory and job: steps
@@ -881,6 +996,8 @@ class Simulation {
   int restarts_from_checkpoints_ = 0;
   int recuts_ = 0;
   int traces_seen_ = 0;
+  int moves_ = 0;
+  int moves_undone_ = 0;
   int64_t refusals_ = 0;
 };
 

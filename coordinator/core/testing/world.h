@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -106,6 +107,8 @@ class World {
           planned.other_job = "other";
         }
         planned.fingerprint = checkpoint_fingerprint;
+        if (plan->question && considers) planned.split = considers(*plan->question);
+        if (planned.split && planned.split->spec) planned.plan = *plan_attempt(*planned.split->spec);
         if (plan->checkpoints.latest_step > from.step && newest_checkpoint > 0) {
           planned.other_job = "";
           planned.first_step = newest_checkpoint;
@@ -114,6 +117,8 @@ class World {
         }
         append(all, tell(std::move(planned)));
       }
+      if (const auto* asked = std::get_if<ConsiderSplit>(&command); asked && considers)
+        append(all, tell(SplitConsidered{asked->job, asked->order, considers(asked->question)}));
       if (std::holds_alternative<CallAgain>(command) && assigns_at_once) append(all, tell(AssignMore{}));
     }
     if (durable_at_once && saved > durable) append(all, make_durable());
@@ -223,8 +228,9 @@ class World {
   bool durable_at_once = true;
   bool plans_at_once = true;
   bool assigns_at_once = true;
-  int64_t newest_checkpoint = 0;         // that a later attempt finds; 0: none
-  std::string checkpoint_fingerprint{};  // of what it was made with
+  std::function<SplitAnswer(const SplitQuestion&)> considers{};  // questions on splits; none: they wait
+  int64_t newest_checkpoint = 0;                                 // that a later attempt finds; 0: none
+  std::string checkpoint_fingerprint{};                          // of what it was made with
   std::vector<Command> sent;
   Ticket saved = 0;
   Ticket durable = 0;

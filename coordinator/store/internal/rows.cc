@@ -19,7 +19,8 @@ CREATE TABLE jobs(
   attempt INTEGER NOT NULL, started_unix_ms INTEGER NOT NULL, step INTEGER NOT NULL, has_loss INTEGER NOT NULL,
   loss REAL, tokens_per_second REAL, step_seconds REAL, weights_digest TEXT NOT NULL, exit_code INTEGER NOT NULL,
   durable_step INTEGER NOT NULL, restarts INTEGER NOT NULL, barren_attempts INTEGER NOT NULL,
-  checkpoints TEXT NOT NULL, sums_since INTEGER NOT NULL, started_from TEXT NOT NULL, first_step INTEGER NOT NULL);
+  checkpoints TEXT NOT NULL, sums_since INTEGER NOT NULL, started_from TEXT NOT NULL, first_step INTEGER NOT NULL,
+  file_before TEXT NOT NULL, splits_undone TEXT NOT NULL);
 CREATE TABLE events(
   job TEXT NOT NULL, sequence INTEGER NOT NULL, unix_ms INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
   by TEXT NOT NULL, PRIMARY KEY(job, sequence)) WITHOUT ROWID;
@@ -158,8 +159,8 @@ struct Writer {
         "INSERT INTO jobs(name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, "
         "steps, tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
-        "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step) "
-        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step, file_before, "
+        "splits_undone) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     statement.bind(job.name)
         .bind(job.request_id)
         .bind(job.principal)
@@ -177,15 +178,17 @@ struct Writer {
         .bind(job.sums_since)
         .bind(job.started_from)
         .bind(job.first_step)
+        .bind(job.moves.file_before)
+        .bind(joined(job.moves.undone, "\n"))
         .run();
   }
 
-  // What a person may change of it; the rest is as it was.
+  // What a person or a move of its layers may change of it; the rest is as it was.
   Status operator()(const PutDefinition& write) {
     const JobDefinition& job = write.definition;
     Statement statement = database.prepare(
         "UPDATE jobs SET spec_yaml=?, schedule=?, ranks=?, stages=?, microbatches=?, checkpoints=?, "
-        "sums_since=? WHERE name=?");
+        "sums_since=?, file_before=?, splits_undone=? WHERE name=?");
     return statement.bind(job.spec_yaml)
         .bind(job.schedule)
         .bind(int64_t{job.ranks})
@@ -193,6 +196,8 @@ struct Writer {
         .bind(job.microbatches)
         .bind(job.checkpoints)
         .bind(job.sums_since)
+        .bind(job.moves.file_before)
+        .bind(joined(job.moves.undone, "\n"))
         .bind(job.name)
         .run();
   }
@@ -424,6 +429,9 @@ StatusOr<StoredJob> read_job(Statement& row) {
   job.sums_since = row.integer();
   job.started_from = row.text();
   job.first_step = row.integer();
+  job.moves.file_before = row.text();
+  const std::string undone = row.text();
+  if (!undone.empty()) job.moves.undone = split_on(undone, '\n');
   return stored;
 }
 
@@ -616,7 +624,8 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
         "SELECT name, request_id, principal, spec_yaml, schedule, sequence, submitted_unix_ms, steps, "
         "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
-        "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step FROM jobs ORDER BY sequence");
+        "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step, "
+        "file_before, splits_undone FROM jobs ORDER BY sequence");
     while (true) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
       if (!more) break;

@@ -1,0 +1,156 @@
+// A job whose file says `rebalance:` goes on with the split that its measurements ask for: from its newest checkpoint, without a
+// restart that counts, and back again when that did not pay.
+//
+// Definition and state change in one transaction: a coordinator that dies finds the old split or the new one.
+#include <algorithm>
+#include <utility>
+
+#include "coordinator/core/internal/turn.h"
+#include "plan/spec/split_source.h"
+
+namespace penstock::coordinator {
+namespace {
+
+constexpr const char* kRebalancer = "rebalancer";
+
+void append(std::vector<Write>& writes, std::vector<Write> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(writes));
+}
+
+std::string split_of(const Job& job) {
+  return plan::to_text(job.spec->parallel.split);
+}
+
+void mark_undone(Job& job) {
+  std::vector<std::string>& undone = job.definition.moves.undone;
+  if (undone.size() < kMostUndone) undone.push_back(split_of(job));
+}
+
+// The file that it goes on with, and what must be remembered of it.
+std::vector<Write> moved(Job& job, const SplitAnswer& answer) {
+  SplitMoves& moves = job.definition.moves;
+  if (answer.advice == SplitAdvice::Undo) {
+    mark_undone(job);
+    moves.file_before.clear();
+  } else {
+    moves.file_before = job.spec->yaml;
+  }
+  std::vector<Write> writes = {redefined(job, answer.spec)};
+  append(writes, without_traces(job));
+  return writes;
+}
+
+std::string what_changes(const SplitAnswer& answer) {
+  return answer.advice == SplitAdvice::Undo ? "goes back to the split before" : "goes on with another split";
+}
+
+// The executors are stopped, and the job is placed again when they are gone, as after a failure.
+void move(Turn& turn, Job& job) {
+  const SplitAnswer answer = *std::exchange(job.split_watch.decided, std::nullopt);
+  const std::string reason = fmt::format("{}, from the checkpoint of step {}: {}", what_changes(answer),
+                                         job.status.durable_step, answer.because);
+  turn.placing_due = true;
+  job.recover_at = turn.now.time;
+  std::vector<Write> writes = unsaved_progress(job);
+  append(writes, moved(job, answer));
+  append(writes, move_job(turn, job, JobState::Recovering, reason, kRebalancer));
+  turn.save(std::move(writes));
+  end_attempt(turn, job, what_changes(answer));
+}
+
+void propose(Turn& turn, Job& job, const SplitAnswer& answer) {
+  std::vector<std::string>& proposed = job.split_watch.proposed;
+  const bool is_known = std::find(proposed.begin(), proposed.end(), answer.split) != proposed.end();
+  if (is_known || proposed.size() >= kMostUndone) return;
+  proposed.push_back(answer.split);
+  note(turn, job,
+       fmt::format("another split is proposed: {}; `penstock rebalance {} --apply` goes on with it",
+                   answer.because, job.name()),
+       kRebalancer);
+}
+
+// What changes nothing of how the job is cut. False: a Move or an Undo that is to be applied.
+bool heed(Turn& turn, Job& job, const SplitAnswer& answer) {
+  switch (answer.advice) {
+    case SplitAdvice::Stay:
+      turn.say("job {}: its split stays: {}", job.name(), answer.because);
+      return true;
+    case SplitAdvice::Fixed:
+      job.split_watch.is_fixed = true;
+      note(turn, job, "its split stays: " + answer.because, kRebalancer);
+      return true;
+    case SplitAdvice::Keep:
+      job.definition.moves.file_before.clear();
+      turn.save({PutDefinition{job.definition}});
+      note(turn, job, "keeps the new split: " + answer.because, kRebalancer);
+      return true;
+    case SplitAdvice::Move:
+    case SplitAdvice::Undo:
+      break;
+  }
+  if (answer.spec) return false;
+  propose(turn, job, answer);
+  return true;
+}
+
+}  // namespace
+
+std::optional<SplitQuestion> question_on_split(const Job& job) {
+  const std::deque<AttemptMeasurements>& attempts = job.measurements.attempts();
+  if (job.spec->rebalance == plan::Rebalance::Off || job.split_watch.is_fixed ||
+      !job.measurements.has_steps())
+    return std::nullopt;
+  if (attempts.back().stages != stage_items(*job.spec)) return std::nullopt;
+  return SplitQuestion{.spec = job.spec,
+                       .attempts = {attempts.begin(), attempts.end()},
+                       .moves = job.definition.moves,
+                       .steps_left = job.definition.steps - job.status.durable_step};
+}
+
+void move_or_ask(Turn& turn, Job& job) {
+  SplitWatch& watch = job.split_watch;
+  if (watch.decided) return move(turn, job);
+  if (job.status.step >= job.definition.steps ||
+      !question_is_due(*job.spec, job.measurements, watch, turn.state.options.question))
+    return;
+  std::optional<SplitQuestion> question = question_on_split(job);
+  if (!question) return;
+  question->move_seconds = job.start_seconds;
+  watch.asked = true;
+  watch.asked_at_step = job.status.step;
+  watch.measured_steps = job.measurements.attempts().back().steps;
+  turn.emit(ConsiderSplit{job.name(), job.attempt->order, *std::move(question)});
+}
+
+void on_split_considered(Turn& turn, SplitConsidered event) {
+  Job* job = turn.state.find_job(event.job);
+  if (!job || !job->live() || !job->attempt || job->attempt->order != event.order) return;
+  SplitWatch& watch = job->split_watch;
+  watch.asked = false;
+  if (heed(turn, *job, event.answer)) return;
+  watch.decided = std::move(event.answer);
+  const int64_t since = job->status.step - watch.asked_at_step;
+  if (job->status.state == JobState::Running && job->attempt->finished == 0 &&
+      moves_at_once(watch.decided->gain, since, job->spec->checkpoint.every))
+    move(turn, *job);
+}
+
+void start_with_split(Turn& turn, Job& job, SplitAnswer answer) {
+  if (heed(turn, job, answer)) return;
+  turn.save(moved(job, answer));
+  note(turn, job, fmt::format("{}: {}", what_changes(answer), answer.because), kRebalancer);
+}
+
+std::vector<Write> without_move(Job& job) {
+  const SplitMoves& moves = job.definition.moves;
+  const bool was_planned = job.attempt && job.attempt->prepare_by;
+  if (moves.file_before.empty() || !was_planned || job.attempt->window.committed() > job.attempt->first_step)
+    return {};
+  StatusOr<plan::JobSpec> before = plan::parse_job_spec(moves.file_before);
+  if (!before.ok()) return {};
+  const SplitAnswer back{.advice = SplitAdvice::Undo,
+                         .spec = std::make_shared<const plan::JobSpec>(*std::move(before))};
+  return moved(job, back);
+}
+
+}  // namespace penstock::coordinator

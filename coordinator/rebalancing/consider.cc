@@ -1,0 +1,177 @@
+#include "coordinator/rebalancing/consider.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "plan/rebalancing/propose.h"
+#include "plan/rebalancing/sampled_attempt.h"
+#include "plan/spec/split_source.h"
+
+namespace penstock::coordinator {
+namespace {
+
+using enum SplitAdvice;
+
+SplitAnswer stay(std::string because) {
+  return {.advice = Stay, .because = std::move(because)};
+}
+
+std::optional<plan::SampledWork> work_of(MeasuredKind kind) {
+  switch (kind) {
+    case MeasuredKind::Forward:
+      return plan::SampledWork::Forward;
+    case MeasuredKind::Backward:
+      return plan::SampledWork::Backward;
+    case MeasuredKind::InputGradient:
+      return plan::SampledWork::InputGradient;
+    case MeasuredKind::WeightGradient:
+      return plan::SampledWork::WeightGradient;
+    case MeasuredKind::Optimizer:
+      return plan::SampledWork::Optimizer;
+    case MeasuredKind::Step:
+      return plan::SampledWork::Step;
+    case MeasuredKind::Wait:
+      break;
+  }
+  return std::nullopt;
+}
+
+StatusOr<plan::MeasuredRun> run_of(const AttemptMeasurements& measured) {
+  plan::SampledAttempt attempt{.schedule = measured.schedule};
+  for (const std::string& items : measured.stages) {
+    PENSTOCK_ASSIGN_OR_RETURN(std::vector<plan::Item> stage, plan::parse_items(split_on(items, ' ')));
+    attempt.split.push_back(std::move(stage));
+  }
+  for (const MeasuredSeries& series : measured.series) {
+    const std::optional<plan::SampledWork> work = work_of(series.kind);
+    if (!work) continue;
+    attempt.series.push_back({.rank = static_cast<int>(series.rank.value),
+                              .stage = series.stage.is_set() ? static_cast<int>(series.stage.value) : -1,
+                              .work = *work,
+                              .seconds = {series.seconds.begin(), series.seconds.end()}});
+  }
+  return plan::run_of(attempt);
+}
+
+// Attempts that ended before all stages were measured have nothing to say.
+std::vector<plan::MeasuredRun> runs_of(const std::vector<AttemptMeasurements>& attempts) {
+  std::vector<plan::MeasuredRun> runs;
+  for (const AttemptMeasurements& attempt : attempts) {
+    if (StatusOr<plan::MeasuredRun> run = run_of(attempt); run.ok()) runs.push_back(*std::move(run));
+  }
+  return runs;
+}
+
+// "embedding 0-3 | 4-7 head".
+std::string stages_text(const plan::Split& split) {
+  std::string text;
+  for (const std::vector<plan::Item>& items : split) {
+    text += text.empty() ? "" : " | ";
+    for (size_t i = 0; i < items.size(); ++i) {
+      size_t last = i;
+      while (items[i].kind == plan::ItemKind::Block && last + 1 < items.size() &&
+             items[last + 1].kind == plan::ItemKind::Block)
+        ++last;
+      text += (i == 0 ? "" : " ") + plan::to_string(items[i]);
+      if (last > i) text += "-" + plan::to_string(items[last]);
+      i = last;
+    }
+  }
+  return text;
+}
+
+// Adds what the job goes on with, planned. An error: it cannot.
+Status add_spec(const std::string& yaml, SplitAnswer& answer) {
+  PENSTOCK_ASSIGN_OR_RETURN(plan::JobSpec parsed, plan::parse_job_spec(yaml));
+  answer.spec = std::make_shared<const plan::JobSpec>(std::move(parsed));
+  PENSTOCK_ASSIGN_OR_RETURN(answer.plan, plan_attempt(*answer.spec));
+  return ok_status();
+}
+
+SplitAnswer keep(const std::string& because) {
+  return {.advice = Keep, .because = because};
+}
+
+SplitAnswer undo(const SplitQuestion& question, const plan::MoveCheck& check) {
+  SplitAnswer answer{.advice = Undo};
+  const Status status = add_spec(question.moves.file_before, answer);
+  if (!status.ok())
+    return keep(fmt::format("{}, but it cannot go back: {}", check.answer.because, message(status)));
+  answer.gain = std::max(0.0, -check.answer.predicted_gain);
+  answer.because =
+      fmt::format("{}; stages {} in place of {}", check.answer.because,
+                  stages_text(answer.spec->parallel.split), stages_text(question.spec->parallel.split));
+  return answer;
+}
+
+SplitAnswer judge_move(const SplitQuestion& question, const std::vector<plan::MeasuredRun>& runs) {
+  const int64_t samples = plan::measured_steps(runs.back()) * question.spec->microbatches();
+  if (const int64_t needed = plan::ProposalOptions().samples_min; samples < needed)
+    return stay(
+        fmt::format("its last move is judged by {} samples of a stage, {} are there", needed, samples));
+  const auto check = plan::check_last_move(*question.spec, runs);
+  if (!check.ok()) return keep("what the move brought cannot be told: " + message(check.status()));
+  if (!check->has_value()) return keep("what was measured before the move is not kept any more");
+  const plan::MoveCheck& move = **check;
+  return move.answer.move ? keep(move.answer.because) : undo(question, move);
+}
+
+bool was_undone(const SplitQuestion& question, const std::string& split) {
+  const std::vector<std::string>& undone = question.moves.undone;
+  return std::find(undone.begin(), undone.end(), split) != undone.end();
+}
+
+SplitAnswer move_to(const SplitQuestion& question, const plan::Proposal& proposal) {
+  SplitAnswer answer{
+      .advice = Move, .split = plan::to_text(proposal.best), .gain = proposal.answer.predicted_gain};
+  if (was_undone(question, answer.split))
+    return stay("the best split is one that did not pay before: " + stages_text(proposal.best));
+  if (question.moves.undone.size() >= kMostUndone)
+    return stay(fmt::format("{} moves have not paid already", question.moves.undone.size()));
+  answer.because =
+      fmt::format("stages {} in place of {}; a step takes {:.4g} ms, {:.4g} ms predicted: {}",
+                  stages_text(proposal.best), stages_text(proposal.now), 1e3 * proposal.step_seconds,
+                  1e3 * proposal.best_step_seconds, proposal.answer.because);
+  if (question.spec->rebalance != plan::Rebalance::Apply) return answer;
+  const StatusOr<std::string> yaml = plan::with_proposed_split(*question.spec, proposal.best);
+  const Status status = yaml.ok() ? add_spec(*yaml, answer) : yaml.status();
+  return status.ok() ? answer : stay(message(status));
+}
+
+std::string what_rebalancing_cannot_do(const plan::JobSpec& spec) {
+  if (spec.rebalance == plan::Rebalance::Off) return "";
+  if (const Status status = plan::can_move_layers(spec); !status.ok())
+    return "its split stays: " + message(status);
+  const bool has_checkpoints = spec.checkpoint.every > 0 && spec.checkpoint.every < spec.train.steps;
+  return has_checkpoints ? ""
+                         : "without a checkpoint before its end nothing is moved before the job's next start";
+}
+
+}  // namespace
+
+SplitAnswer consider_split(const SplitQuestion& question) {
+  const plan::JobSpec& spec = *question.spec;
+  if (const Status status = plan::can_move_layers(spec); !status.ok())
+    return {.advice = Fixed, .because = message(status)};
+  const std::vector<plan::MeasuredRun> runs = runs_of(question.attempts);
+  if (runs.empty() || runs.back().split != spec.parallel.split) return stay("it has not been measured yet");
+  if (!question.moves.file_before.empty()) return judge_move(question, runs);
+  const StatusOr<plan::Proposal> proposal =
+      plan::propose(spec, runs, {.steps_left = question.steps_left, .move_seconds = question.move_seconds});
+  if (!proposal.ok()) return stay(message(proposal.status()));
+  return proposal->answer.move ? move_to(question, *proposal) : stay(proposal->answer.because);
+}
+
+CheckedJob with_rebalancing_notes(CheckedJob checked) {
+  const std::string note = what_rebalancing_cannot_do(*checked.spec);
+  if (note.empty()) return checked;
+  plan::JobSpec noted = *checked.spec;
+  noted.notes.push_back("rebalance: " + note);
+  checked.spec = std::make_shared<const plan::JobSpec>(std::move(noted));
+  checked.outcome = outcome_of(*checked.spec);
+  return checked;
+}
+
+}  // namespace penstock::coordinator
