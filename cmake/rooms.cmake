@@ -28,6 +28,9 @@ penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/veri
 # interop: the bytes of a job's layers.
 penstock_room(plan/rebalancing USES base plan/spec plan/calibration plan/diagnosis plan/planning plan/interop
   TEST_USES plan/simulation)
+# What is known of a job before it runs, and what it may choose then: costs by any source, plans, the job file's `auto`.
+penstock_room(plan/forecast USES base plan/spec plan/schedule plan/cost plan/partition plan/calibration plan/planning plan/interop
+  plan/rebalancing TEST_USES plan/simulation)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
 penstock_room(proto/codec USES base plan/spec plan/schedule proto)
@@ -85,7 +88,7 @@ penstock_room(client/present USES base plan/spec plan/schedule plan/simulation p
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
-  plan/cost plan/partition plan/calibration plan/diagnosis plan/measurement plan/planning plan/rebalancing plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
+  plan/cost plan/partition plan/calibration plan/diagnosis plan/measurement plan/planning plan/rebalancing plan/forecast plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 

@@ -18,6 +18,15 @@ struct ConnectionOptions {
   std::string coordinator;
 };
 
+// What layers cost, for commands that plan before a job runs.
+struct CostOptions {
+  // A file of layer costs or of their types, or jobs of the service by what they measured: NAME or job:NAME. Empty: the job's
+  // emulated costs, else the device's rates.
+  std::vector<std::string> profiles;
+  std::string device_flops;      // operations a second, as 312T; "": plan/cost/operations.h
+  std::string device_bandwidth;  // bytes a second between a device and its memory, as 2TB
+};
+
 struct UpOptions {
   std::optional<int> workers;  // default: the ranks of the job to run, else 4; of emulated devices 1
   std::optional<int> threads;
@@ -34,6 +43,7 @@ struct SubmitOptions {
   std::string file;
   bool follow = false;
   bool dry_run = false;
+  CostOptions costs;
 };
 int submit(const SubmitOptions& options);
 
@@ -156,11 +166,25 @@ struct PartitionOptions {
 // Exit code 1: nothing fits into the budget; says the smallest that works.
 int partition(const PartitionOptions& options);
 
+// The shape of a job without a file of its own: a Hugging Face config, and what it does not say.
+struct ModelShapeOptions {
+  std::string config;  // "": there is a job file
+  int pipeline = 0;
+  int expert = 1;
+  int data = 1;
+  int64_t global_batch_size = 0;
+  std::string microbatch_size = "1";  // or auto
+  int64_t sequence_length = 0;
+  std::string dtype = "bfloat16";
+};
+
 struct PlanOptions {
-  std::string file;  // job file
-  std::string profile;
-  std::string memory_budget;  // "": the job's
-  double latency_ms = 0;
+  ConnectionOptions connection;
+  std::string file;  // job file; "": shape
+  ModelShapeOptions shape;
+  CostOptions costs;
+  std::string memory_budget;         // "": the job's
+  std::optional<double> latency_ms;  // of a message; none: what the costs say
   double search_seconds = 0;  // of zb-auto and v-auto together; 0: without them
   std::string output = "table";
 };

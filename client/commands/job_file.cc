@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "base/text.h"
+#include "client/commands/cost_profile.h"
 #include "client/commands/job_schedule.h"
 #include "client/commands/model_folder.h"
 #include "client/commands/program_file.h"
 #include "client/commands/restart_checkpoint.h"
 #include "client/commands/terminal.h"
+#include "plan/forecast/auto_plan.h"
 #include "plan/interop/stage_costs.h"
-#include "plan/rebalancing/propose.h"
 #include "plan/render/human.h"
 #include "plan/schedule/families.h"
 #include "plan/spec/cost_source.h"
@@ -20,7 +21,6 @@
 #include "plan/spec/restart_source.h"
 #include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
-#include "plan/spec/split_source.h"
 
 namespace penstock::client {
 namespace {
@@ -97,17 +97,11 @@ StatusOr<std::string> with_its_costs(const std::string& text, const std::filesys
   return plan::with_costs(text, *numbers);
 }
 
-// `split: auto` becomes the best split where the costs of layers are known before the job runs.
-StatusOr<std::string> with_its_split(const std::string& text, std::string& planned) {
-  PENSTOCK_ASSIGN_OR_RETURN(const bool is_auto, plan::split_is_auto(text));
-  if (!is_auto) return text;
-  PENSTOCK_ASSIGN_OR_RETURN(const plan::JobSpec spec, plan::parse_job_spec(text));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<plan::PlannedSplit> found, plan::plan_split(spec));
-  if (!found || found->split == spec.parallel.split) return text;
-  planned = fmt::format("split: auto is planned from device.costs: a step of {}, {} with equal counts",
-                        plan::human_duration(found->step_seconds),
-                        plan::human_duration(found->equal_counts_seconds));
-  return plan::with_split(text, found->split);
+// What was planned is told, and stands in the text.
+StatusOr<std::string> noted(StatusOr<plan::AutoPlan> plan, std::vector<std::string>& planned) {
+  PENSTOCK_RETURN_IF_ERROR(plan.status());
+  planned.insert(planned.end(), plan->notes.begin(), plan->notes.end());
+  return std::move(plan->yaml);
 }
 
 // The program against the job that it came with: that it is of as many microbatches above all.
@@ -121,37 +115,73 @@ Status check_program(const plan::JobSpec& spec) {
                           verdict.violations.front().to_string());
 }
 
-StatusOr<JobFile> checked(const std::string& written, const std::string& path,
-                          const ConnectionOptions& connection) {
+struct ResolvedText {
+  std::string yaml;
+  RestartCheckpoint start;
+};
+
+// With what stands in the files and folders that the text names.
+StatusOr<ResolvedText> resolved(const std::string& written, const std::filesystem::path& directory,
+                                const ConnectionOptions& connection) {
+  ResolvedText text;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, directory));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_checkpoint,
+                            with_its_checkpoint(with_model, directory, connection, text.start));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_schedule, with_its_schedule(with_checkpoint, directory));
+  PENSTOCK_ASSIGN_OR_RETURN(text.yaml, with_its_costs(with_schedule, directory));
+  return text;
+}
+
+StatusOr<std::filesystem::path> folder_of(const std::string& path) {
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path, failure);
   if (failure) return unavailable("its folder: {}", failure.message());
-  const std::filesystem::path directory = absolute.parent_path();
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_model, with_its_model(written, directory));
-  RestartCheckpoint found;
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_checkpoint,
-                            with_its_checkpoint(with_model, directory, connection, found));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string with_schedule, with_its_schedule(with_checkpoint, directory));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_its_costs(with_schedule, directory));
+  return absolute.parent_path();
+}
+
+StatusOr<JobFile> checked(const std::string& written, const std::filesystem::path& directory,
+                          const ConnectionOptions& connection, const plan::CostSources& costs) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedText text, resolved(written, directory, connection));
   JobFile file;
   // As written first, so that a message names the paths that the user wrote.
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string searched, with_its_search(text, file.searched));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string whole, with_its_split(searched, file.planned));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string sized,
+                            noted(plan::plan_schedule_and_sizes(text.yaml, costs), file.planned));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string searched, with_its_search(sized, file.searched));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string whole, noted(plan::plan_split(searched, costs), file.planned));
+  if (costs.profile && file.planned.empty()) {
+    file.planned.push_back("--profile changes nothing: no field is auto, or no split beats equal counts by " +
+                           costs.profile->source);
+  }
   PENSTOCK_ASSIGN_OR_RETURN(file.yaml, plan::with_absolute_sources(whole, directory.string()));
   PENSTOCK_ASSIGN_OR_RETURN(file.spec, plan::parse_job_spec(file.yaml));
   PENSTOCK_RETURN_IF_ERROR(check_program(file.spec));
-  file.start = start_words(found, file.spec);
+  file.start = start_words(text.start, file.spec);
   return file;
+}
+
+StatusOr<std::string> read_text(const std::string& path) {
+  StatusOr<std::string> text = read_file(path, plan::kLargestJobFileBytes);
+  if (!text.ok()) return invalid_argument("{}", message(text.status()));
+  return text;
 }
 
 }  // namespace
 
-StatusOr<JobFile> read_job_file(const std::string& path, const ConnectionOptions& connection) {
-  const StatusOr<std::string> text = read_file(path, plan::kLargestJobFileBytes);
-  if (!text.ok()) return invalid_argument("{}", message(text.status()));
-  StatusOr<JobFile> file = checked(*text, path, connection);
+StatusOr<JobFile> read_job_file(const std::string& path, const JobFileOptions& options) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  PENSTOCK_ASSIGN_OR_RETURN(const plan::CostSources costs, cost_sources(options.costs, options.connection));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::filesystem::path directory, folder_of(path));
+  StatusOr<JobFile> file = checked(text, directory, options.connection, costs);
   if (!file.ok()) return refused(path, file.status());
   return file;
+}
+
+StatusOr<std::string> read_job_text(const std::string& path, const ConnectionOptions& connection) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::filesystem::path directory, folder_of(path));
+  StatusOr<ResolvedText> found = resolved(text, directory, connection);
+  if (!found.ok()) return refused(path, found.status());
+  return std::move(found->yaml);
 }
 
 Status refused(const std::string& path, const Status& problems) {
@@ -185,7 +215,7 @@ std::string shape_text(const JobFile& file) {
       several ? " a pipeline" : "", counted(spec.tokens_per_microbatch(), "token"));
   for (const std::string& words : file.start) text += fmt::format("  {}\n", words);
   if (!file.searched.empty()) text += fmt::format("  searched {}\n", file.searched);
-  if (!file.planned.empty()) text += fmt::format("  {}\n", file.planned);
+  for (const std::string& words : file.planned) text += fmt::format("  {}\n", words);
   for (size_t stage = 0; stage < spec.parallel.split.size(); ++stage) {
     std::vector<std::string> items;
     for (const plan::Item& item : spec.parallel.split[stage]) items.push_back(plan::to_string(item));

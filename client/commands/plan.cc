@@ -4,12 +4,15 @@
 
 #include "base/text.h"
 #include "client/commands/commands.h"
+#include "client/commands/cost_profile.h"
 #include "client/commands/job_file.h"
+#include "client/commands/model_shape.h"
 #include "client/commands/planning_words.h"
 #include "client/commands/schedule_request.h"
 #include "client/commands/terminal.h"
 #include "client/present/job_words.h"
-#include "plan/interop/job_profile.h"
+#include "plan/forecast/auto_plan.h"
+#include "plan/forecast/job_plan.h"
 #include "plan/interop/layout.h"
 #include "plan/interop/planned_job.h"
 #include "plan/interop/planning_json.h"
@@ -17,26 +20,50 @@
 #include "plan/render/human.h"
 #include "plan/render/table.h"
 #include "plan/schedule/families.h"
+#include "plan/spec/auto_source.h"
 
 namespace penstock::client {
 namespace {
 
+using plan::JobSpec;
+using plan::PlannedJobSize;
 using plan::PlannedStep;
 using plan::PlanningAnswer;
-using plan::PlanningRequest;
 using plan::ScheduleChoice;
 using plan::Table;
 
-constexpr size_t kProfileFileBytesMax = size_t{64} << 20;
 constexpr int kSearchesMax = 2;  // zb-auto and v-auto share the time
 
 // --- what is asked.
 
+std::string name_of(const PlanOptions& options) {
+  return options.file.empty() ? options.shape.config : options.file;
+}
+
+// The jobs that the file, or the config, may become: one a size of microbatch.
+StatusOr<std::vector<JobSpec>> jobs_of(const PlanOptions& options) {
+  if (options.file.empty() == options.shape.config.empty())
+    return invalid_argument("expected a job file, or --from-config with a model's config.json");
+  const StatusOr<std::string> text =
+      options.file.empty() ? job_text_of(options.shape) : read_job_text(options.file, options.connection);
+  PENSTOCK_RETURN_IF_ERROR(text.status());
+  StatusOr<std::vector<JobSpec>> jobs = plan::jobs_to_plan(*text);
+  if (!jobs.ok()) return refused(name_of(options), jobs.status());
+  for (JobSpec& job : *jobs) {
+    // Baselines of a schedule that nobody has searched for yet stand on its relative.
+    if (plan::is_searched_schedule(job.parallel.schedule) && job.parallel.program.empty()) {
+      job.parallel.schedule = "1f1b";
+      job.parallel.stages_per_rank = 1;
+    }
+  }
+  return jobs;
+}
+
 // Those that are worth a look, and the job's own in any case.
-std::vector<ScheduleChoice> choices_of(const PlanOptions& options, const ScheduleChoice& asked) {
+std::vector<ScheduleChoice> choices_of(const PlanOptions& options, const JobSpec& job) {
   std::vector<ScheduleChoice> choices = plan::schedules_to_plan(options.search_seconds > 0);
-  const bool has_asked = std::find(choices.begin(), choices.end(), asked) != choices.end();
-  if (!has_asked && plan::known_schedule(asked.schedule) == plan::Known::Built) choices.push_back(asked);
+  const ScheduleChoice asked = {job.parallel.schedule, job.parallel.stages_per_rank};
+  if (std::find(choices.begin(), choices.end(), asked) == choices.end()) choices.push_back(asked);
   return choices;
 }
 
@@ -47,46 +74,35 @@ std::function<bool()> until_from_now(double seconds) {
   };
 }
 
-// A program of the job's own has no family to plan with.
-ScheduleChoice asked_schedule(const plan::JobSpec& job) {
-  if (plan::known_schedule(job.parallel.schedule) == plan::Known::Built) {
-    return {job.parallel.schedule, job.parallel.stages_per_rank};
-  }
-  return {"1f1b", 1};
-}
-
-StatusOr<PlanningRequest> request_of(const PlanOptions& options, const plan::JobSpec& job) {
-  if (options.profile.empty()) {
-    return invalid_argument(
-        "--profile: missing; a file of layer costs as `penstock partition` reads, or what `penstock fit -o json` prints");
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, read_file(options.profile, kProfileFileBytesMax));
-  PENSTOCK_ASSIGN_OR_RETURN(plan::LayerCosts costs, plan::job_profile_from_json(text, options.profile, job));
-  PlanningRequest request;
-  request.layers = std::move(costs.layers);
-  request.forward_ns = std::move(costs.forward_ns);
-  request.split_backward_bytes = std::move(costs.split_backward_bytes);
-  request.rank_bytes = costs.rank_bytes;
-  request.rank_speed = std::move(costs.rank_speed);
-  request.ranks = job.parallel.pipeline;
-  request.microbatches = static_cast<int>(job.microbatches());
-  request.asked = asked_schedule(job);
-  request.among = choices_of(options, request.asked);
-  request.latency_ns = std::llround(options.latency_ms * 1e6);
-  if (job.memory_budget_bytes > 0) request.budget_bytes = job.memory_budget_bytes;
+StatusOr<plan::JobPlanningOptions> planning_options(const PlanOptions& options, const JobSpec& job) {
+  plan::JobPlanningOptions planning;
+  planning.among = choices_of(options, job);
+  planning.recomputation = plan::Recomputation::Planned;
+  if (options.latency_ms) planning.latency_ns = std::llround(*options.latency_ms * 1e6);
   if (!options.memory_budget.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(request.budget_bytes, parse_bytes(options.memory_budget, "--memory-budget"));
-  }
-  if (!request
-           .budget_bytes) {  // nothing is recomputed then, and the split is found faster without that choice
-    for (plan::LayerCost& layer : request.layers) layer.recompute.reset();
+    PENSTOCK_ASSIGN_OR_RETURN(planning.budget_bytes, parse_bytes(options.memory_budget, "--memory-budget"));
   }
   if (options.search_seconds > 0) {
-    request.start_search = [seconds = options.search_seconds / kSearchesMax] {
-      return until_from_now(seconds);
-    };
+    planning.search = [seconds = options.search_seconds / kSearchesMax] { return until_from_now(seconds); };
   }
-  return request;
+  return planning;
+}
+
+struct Planned {
+  plan::LayerCostModel model;
+  std::vector<PlannedJobSize> sizes;  // fastest first
+
+  const PlannedJobSize& best() const { return sizes.front(); }
+};
+
+StatusOr<Planned> planned(const PlanOptions& options) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<JobSpec> jobs, jobs_of(options));
+  PENSTOCK_ASSIGN_OR_RETURN(const plan::CostSources sources, cost_sources(options.costs, options.connection));
+  Planned result;
+  PENSTOCK_ASSIGN_OR_RETURN(result.model, plan::cost_model_for(jobs.front(), sources));
+  PENSTOCK_ASSIGN_OR_RETURN(const plan::JobPlanningOptions planning, planning_options(options, jobs.front()));
+  PENSTOCK_ASSIGN_OR_RETURN(result.sizes, plan::plan_sizes(jobs, result.model, planning));
+  return result;
 }
 
 // --- for people.
@@ -100,11 +116,15 @@ std::string counts_text(const plan::Partition& partition) {
   return join(counts, ",");
 }
 
+std::string slower_text(const PlannedStep& step, int64_t best_ns) {
+  if (best_ns == 0) return "+0.0 %";
+  return fmt::format("+{:.1f} %",
+                     100.0 * static_cast<double>(step.step_ns - best_ns) / static_cast<double>(best_ns));
+}
+
 void add_row(Table& table, const std::string& name, const PlannedStep& step, int64_t best_ns) {
-  const double slower =
-      best_ns > 0 ? 100.0 * static_cast<double>(step.step_ns - best_ns) / static_cast<double>(best_ns) : 0;
   table.add_row({name, fmt::format("{}", step.choice.stages_per_rank), planned_time(step.step_ns),
-                 fmt::format("+{:.1f} %", slower), fmt::format("{:.1f} %", 100 * step.bubble_fraction),
+                 slower_text(step, best_ns), fmt::format("{:.1f} %", 100 * step.bubble_fraction),
                  plan::human_bytes(step.partition.peak_bytes),
                  fmt::format("{}", step.partition.recomputed.size()), step.limit,
                  counts_text(step.partition)});
@@ -139,6 +159,41 @@ std::string curve_text(const PlanningAnswer& answer) {
   return "\n" + table.text();
 }
 
+// The best plan of every size of microbatch, where the job leaves it free.
+std::string sizes_text(const Planned& planned) {
+  if (planned.sizes.size() < 2) return "";
+  using enum Table::Align;
+  Table table({{"MICROBATCH SIZE", Right},
+               {"MICROBATCHES", Right},
+               {"STEP", Right},
+               {"SLOWER", Right},
+               {"BUBBLE", Right},
+               {"PEAK", Right},
+               {"PLAN"},
+               {"V", Right}});
+  const int64_t best = planned.best().answer.plans.front().step_ns;
+  for (const PlannedJobSize& size : planned.sizes) {
+    const std::string sequences = fmt::format("{}", size.job.train.microbatch_size);
+    const std::string microbatches = fmt::format("{}", size.job.microbatches());
+    if (size.answer.plans.empty()) {
+      table.add_row({sequences, microbatches, "", "", "", "", "none fits", ""});
+      continue;
+    }
+    const PlannedStep& step = size.answer.plans.front();
+    table.add_row({sequences, microbatches, planned_time(step.step_ns), slower_text(step, best),
+                   fmt::format("{:.1f} %", 100 * step.bubble_fraction),
+                   plan::human_bytes(step.partition.peak_bytes), step.choice.schedule,
+                   fmt::format("{}", step.choice.stages_per_rank)});
+  }
+  return table.text() +
+         fmt::format("plans with microbatches of {}:\n", planned.best().job.train.microbatch_size);
+}
+
+std::string costs_text(const Planned& planned) {
+  return fmt::format("costs: {}; predictions may be off by {:.1f} % of a step\n", planned.model.source,
+                     100 * planned.model.error);
+}
+
 std::string left_out_text(const PlanningAnswer& answer) {
   std::string text;
   for (const plan::Baseline& baseline : answer.baselines) {
@@ -154,14 +209,18 @@ std::string left_out_text(const PlanningAnswer& answer) {
 // --- for other programs.
 
 // With what its ranks will hold, as training counts it.
-std::string fragment_of(const plan::JobSpec& job, const PlannedStep& step) {
-  const plan::JobSpec planned = plan::planned_job(job, step);
-  const auto memory = plan::memory_of_job(planned);
+std::string fragment_of(const Planned& planned) {
+  const JobSpec& job = planned.best().job;
+  const JobSpec best = plan::planned_job(job, planned.best().answer.plans.front());
+  const auto memory = plan::memory_of_job(best);
   const std::string held = memory.ok() ? plan::largest_memory_text(*memory) : message(memory.status());
-  return plan::job_fragment(planned) + "# memory: " + held + "\n";
+  const std::string size = planned.sizes.size() < 2
+                               ? ""
+                               : fmt::format("# train: microbatch_size: {}\n", job.train.microbatch_size);
+  return size + plan::job_fragment(best) + "# memory: " + held + "\n";
 }
 
-StatusOr<std::string> layout_of(const plan::JobSpec& job, const PlannedStep& step) {
+StatusOr<std::string> layout_of(const JobSpec& job, const PlannedStep& step) {
   if (step.placement != plan::StagePlacement::Loop) {
     return failed_precondition("{} has the V placement, which Megatron's layouts cannot say",
                                step.choice.schedule);
@@ -171,24 +230,40 @@ StatusOr<std::string> layout_of(const plan::JobSpec& job, const PlannedStep& ste
          "\n";
 }
 
-StatusOr<std::string> output_of(const PlanOptions& options, const plan::JobSpec& job,
-                                const PlanningRequest& request, const PlanningAnswer& answer) {
-  if (options.output == "json") return plan::planning_to_json(job.model, request, answer);
-  const PlannedStep& best = answer.plans.front();
-  if (options.output == "job") return fragment_of(job, best);
-  if (options.output == "megatron-layout") return layout_of(job, best);
+std::string json_of(const Planned& planned) {
+  plan::PlanningBasis basis = {.costs = planned.model.source,
+                               .error = planned.model.error,
+                               .is_measured = planned.model.is_measured,
+                               .microbatch_size = planned.best().job.train.microbatch_size,
+                               .sizes = {}};
+  for (const PlannedJobSize& size : planned.sizes) {
+    if (!size.answer.plans.empty())
+      basis.sizes.push_back({size.job.train.microbatch_size, size.answer.plans.front()});
+  }
+  const PlannedJobSize& best = planned.best();
+  return plan::planning_to_json(best.job.model, best.request, best.answer, basis);
+}
+
+StatusOr<std::string> output_of(const PlanOptions& options, const Planned& planned) {
+  if (options.output == "json") return json_of(planned);
+  const PlannedJobSize& best = planned.best();
+  const PlannedStep& step = best.answer.plans.front();
+  if (options.output == "job") return fragment_of(planned);
+  if (options.output == "megatron-layout") return layout_of(best.job, step);
   if (options.output == "torchtitan")
-    return plan::torchtitan_parts(plan::split_of(job.model, best.partition.boundaries));
-  return table_text(answer) + oversized_line(request.layers, answer.oversized) + left_out_text(answer) +
-         curve_text(answer) + "\n" + fragment_of(job, best);
+    return plan::torchtitan_parts(plan::split_of(best.job.model, step.partition.boundaries));
+  return costs_text(planned) + sizes_text(planned) + table_text(best.answer) +
+         oversized_line(best.request.layers, best.answer.oversized) + left_out_text(best.answer) +
+         curve_text(best.answer) + "\n" + fragment_of(planned);
 }
 
 int report_no_plan(const PlanOptions& options, const PlanningAnswer& answer) {
+  const std::string name = name_of(options);
   if (answer.smallest_budget) {
-    say(fmt::format("penstock: {}: no plan fits; the smallest budget that works is {} bytes ({})",
-                    options.file, *answer.smallest_budget, plan::human_bytes(*answer.smallest_budget)));
+    say(fmt::format("penstock: {}: no plan fits; the smallest budget that works is {} bytes ({})", name,
+                    *answer.smallest_budget, plan::human_bytes(*answer.smallest_budget)));
   } else {
-    say(fmt::format("penstock: {}: no schedule takes this shape\n{}", options.file, left_out_text(answer)));
+    say(fmt::format("penstock: {}: no schedule takes this shape\n{}", name, left_out_text(answer)));
   }
   return kExitFailed;
 }
@@ -196,17 +271,14 @@ int report_no_plan(const PlanOptions& options, const PlanningAnswer& answer) {
 }  // namespace
 
 int plan_job(const PlanOptions& options) {
-  const StatusOr<JobFile> file = read_job_file(options.file);
-  if (!file.ok()) return report_error(file.status());
-  const StatusOr<PlanningRequest> request = request_of(options, file->spec);
-  if (!request.ok()) return report_error(request.status());
-  const StatusOr<PlanningAnswer> answer = plan::plan_training(*request);
-  if (!answer.ok()) return report_error(with_context(answer.status(), options.profile));
-  if (answer->plans.empty() && options.output != "json") return report_no_plan(options, *answer);
-  const StatusOr<std::string> output = output_of(options, file->spec, *request, *answer);
+  const StatusOr<Planned> found = planned(options);
+  if (!found.ok()) return report_error(found.status());
+  const PlanningAnswer& answer = found->best().answer;
+  if (answer.plans.empty() && options.output != "json") return report_no_plan(options, answer);
+  const StatusOr<std::string> output = output_of(options, *found);
   if (!output.ok()) return report_error(output.status());
   print(*output);
-  return answer->plans.empty() ? report_no_plan(options, *answer) : kExitSucceeded;
+  return answer.plans.empty() ? report_no_plan(options, answer) : kExitSucceeded;
 }
 
 }  // namespace penstock::client

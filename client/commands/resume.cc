@@ -31,7 +31,7 @@ StatusOr<v1::JobState> resume_when_stopped(Coordinator& coordinator, const std::
 int resume(const ResumeOptions& options) {
   std::string yaml;
   if (!options.file.empty()) {
-    StatusOr<JobFile> file = read_job_file(options.file, options.connection);
+    StatusOr<JobFile> file = read_job_file(options.file, {options.connection});
     if (!file.ok()) return report_error(file.status());
     yaml = std::move(file->yaml);
   }

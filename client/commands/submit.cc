@@ -70,7 +70,7 @@ int submit_and_follow(const SubmitOptions& options, const JobFile& file, Coordin
 }  // namespace
 
 int submit(const SubmitOptions& options) {
-  const StatusOr<JobFile> file = read_job_file(options.file, options.connection);
+  const StatusOr<JobFile> file = read_job_file(options.file, {options.connection, options.costs});
   if (!file.ok()) return report_error(file.status());
   if (options.dry_run) return dry_run(options, *file);
 

@@ -83,6 +83,7 @@ void declare_submit(CLI::App& command, SubmitOptions& options) {
   command.add_option("file", options.file, "Job file (YAML)")->required()->type_name("FILE");
   command.add_flag("--follow", options.follow, "Show progress until the job has ended; exit with its result");
   command.add_flag("--dry-run", options.dry_run, "Check only; queue nothing");
+  add_costs(command, options.costs);
   add_connection(command, options.connection);
 }
 

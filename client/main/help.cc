@@ -23,7 +23,8 @@ Help help_of_submit() {
           "  penstock submit job.yaml --follow            show progress; exits 0 succeeded, 1 failed, 2 "
           "refused,\n"
           "                                               3 cancelled, 4 no progress\n"
-          "  penstock submit job.yaml --dry-run           check only\n"};
+          "  penstock submit job.yaml --dry-run           check only\n"
+          "  penstock submit job.yaml --profile quickstart    `auto` planned from what that job measured\n"};
 }
 
 Help help_of_get() {
@@ -136,14 +137,16 @@ Help help_of_partition() {
 
 Help help_of_plan() {
   return {
-      "plan", "The best schedule, split and recomputation for a job, by simulation; needs no coordinator",
-      "PROFILE: layer costs as `penstock partition` reads, one for each item of the model (embedding, blocks, head), or "
-      "what\n"
-      "`penstock fit -o json` prints. Bytes that it does not say are predicted from the job.\n"
+      "plan", "The best schedule, split, recomputation and size of microbatch for a job, by simulation",
+      "PROFILE: a job of the service (NAME or job:NAME), whose measured runs tell what layers cost; or a file: layer costs\n"
+      "as `penstock partition` reads, one for each item of the model (embedding, blocks, head), or what `penstock fit -o\n"
+      "json` prints. Without one: the job's emulated costs, or rates of a device, which say how layers compare and not how\n"
+      "long they take. Bytes that nobody says are predicted from the job. `microbatch_size: auto` is planned too.\n"
       "Examples:\n"
-      "  penstock plan job.yaml --profile costs.json      the plans, best first, beside the usual rules of thumb\n"
+      "  penstock plan job.yaml --profile quickstart      the plans, best first, beside the usual rules of thumb\n"
       "  penstock plan job.yaml --profile fitted.json --memory-budget 40GB -o job   for the job file\n"
-      "  penstock plan job.yaml --profile costs.json --search-seconds 4\n"
+      "  penstock plan job.yaml --device-flops 312T --device-bandwidth 2T --search-seconds 4\n"
+      "  penstock plan --from-config llama/config.json -p 8 --global-batch-size 64 --sequence-length 4096\n"
       "  penstock plan job.yaml --profile costs.json -o megatron-layout             or torchtitan\n"};
 }
 

@@ -351,7 +351,10 @@ TEST_F(Offline, a_plan_that_cannot_be_made_says_why) {
     EXPECT_EQ(ran.exit_code, exit_code) << options;
     EXPECT_THAT(ran.error, HasSubstr(why)) << options;
   };
-  fails("", 2, "--profile: missing");
+  fails("--profile missing.json", 1, "--profile: missing.json: no such file, nor a name that a job can have");
+  fails("--profile costs.json --device-flops 1T", 2, "--profile: expected costs, or --device-flops");
+  fails("--device-flops fast", 2,
+        "--device-flops: expected a number with an optional unit, as 100G, found fast");
   fails("--profile costs.json", 2,
         "costs.json: layers: expected 10, the embedding, 8 blocks and the head of this job, found 4");
   write("types.json", R"({"types": {"block": {"forward_ms": 1, "backward_ms": 2}}})");

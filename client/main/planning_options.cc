@@ -44,17 +44,52 @@ void declare_partition(CLI::App& command, PartitionOptions& options) {
   declare_output(command, options.output);
 }
 
+void declare_shape(CLI::App& command, ModelShapeOptions& shape) {
+  command
+      .add_option("--from-config", shape.config,
+                  "In place of a job file: a Hugging Face config, or its folder")
+      ->type_name("config.json")
+      ->excludes("file");
+  command.add_option("-p,--pipeline", shape.pipeline, "With --from-config: ranks of a pipeline")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--expert", shape.expert, "With --from-config: ranks that share out the experts")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command.add_option("--data", shape.data, "With --from-config: how often each expert is there")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command
+      .add_option("--global-batch-size", shape.global_batch_size, "With --from-config: sequences of a step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command
+      .add_option("--microbatch-size", shape.microbatch_size,
+                  "With --from-config: sequences of a microbatch, or auto")
+      ->check(
+          [](const std::string& word) {
+            std::string number = word;
+            return word == "auto" ? "" : CLI::Range(int64_t{1}, int64_t{1} << 20)(number);
+          },
+          "INT|auto")
+      ->capture_default_str();
+  command.add_option("--sequence-length", shape.sequence_length, "With --from-config: tokens of a sequence")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command.add_option("--dtype", shape.dtype, "With --from-config: of activations")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+}
+
 void declare_plan(CLI::App& command, PlanOptions& options) {
-  command.add_option("file", options.file, "Job file (YAML)")->required()->type_name("JOB.yaml");
-  command.add_option("--profile", options.profile, "Costs of the layers, or of their types")
-      ->type_name("FILE");
+  command.add_option("file", options.file, "Job file (YAML)")->type_name("JOB.yaml");
+  declare_shape(command, options.shape);
+  add_costs(command, options.costs);
   command
       .add_option("--memory-budget", options.memory_budget,
                   "Bytes that a rank may hold, as 80GB (default: the job's)")
       ->type_name("BYTES");
-  command.add_option("--latency-ms", options.latency_ms, "Added to every transfer between ranks")
-      ->check(CLI::Range(0.0, 1000.0))
-      ->capture_default_str();
+  command
+      .add_option("--latency-ms", options.latency_ms,
+                  "Of every transfer between ranks (default: what the costs say)")
+      ->check(CLI::Range(0.0, 1000.0));
   command
       .add_option("--search-seconds", options.search_seconds,
                   "Search for zb-auto and v-auto too, for so long together")
@@ -63,6 +98,7 @@ void declare_plan(CLI::App& command, PlanOptions& options) {
   command.add_option("-o,--output", options.output, "Format")
       ->check(CLI::IsMember({"table", "json", "job", "megatron-layout", "torchtitan"}))
       ->capture_default_str();
+  add_connection(command, options.connection);
 }
 
 void declare_fit(CLI::App& command, FitOptions& options) {
@@ -110,6 +146,24 @@ void add(CLI::App& app, const Help& help, int& result, int (*run)(const Options&
 }
 
 }  // namespace
+
+void add_costs(CLI::App& command, CostOptions& options) {
+  command
+      .add_option(
+          "--profile", options.profiles,
+          "What layers cost: a file, or a job of the service that was measured; several jobs of two sizes of "
+          "microbatch give costs of any size")
+      ->type_name("JOB|FILE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--device-flops", options.device_flops,
+                  "Without a profile: operations a second, as 312T (default: 100G, a core)")
+      ->type_name("RATE");
+  command
+      .add_option("--device-bandwidth", options.device_bandwidth,
+                  "Without a profile: bytes a second between a device and its memory, as 2T (default: 20G)")
+      ->type_name("RATE");
+}
 
 void add_planning(CLI::App& app, int& result) {
   add<PartitionOptions>(app, help_of_partition(), result, partition, declare_partition);

@@ -10,12 +10,14 @@
 namespace penstock::plan {
 namespace {
 
-const char* type_of(const Item& item) {
+// Blocks with experts have costs of their own where the file knows of such.
+const char* type_of(const JsonObject& types, const ModelSpec& model, const Item& item) {
+  constexpr const char* kWithExperts = "block with experts";
   switch (item.kind) {
     case ItemKind::Embedding:
       return "embedding";
     case ItemKind::Block:
-      return "block";
+      return model.has_experts(item.layer) && types.has(kWithExperts) ? kWithExperts : "block";
     case ItemKind::Head:
       return "head";
   }
@@ -42,7 +44,7 @@ StatusOr<LayerCosts> costs_by_type(const JsonObject& root, const JobSpec& job) {
   PENSTOCK_ASSIGN_OR_RETURN(const JsonObject types, root.object("types"));
   LayerCosts costs;
   for (const Item& item : model_items(job.model)) {
-    PENSTOCK_ASSIGN_OR_RETURN(const JsonObject type, types.object(type_of(item)));
+    PENSTOCK_ASSIGN_OR_RETURN(const JsonObject type, types.object(type_of(types, job.model, item)));
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t forward, nanoseconds_of(type, "forward_ms", job));
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t backward, nanoseconds_of(type, "backward_ms", job));
     LayerCost layer;
@@ -85,13 +87,11 @@ int64_t slots_while_a_backward_runs(const JobSpec& job, const Item& item) {
   return (job.recomputes(item.layer) ? 1 : 0) + (job.parallel.expert > 1 ? 1 : 0);
 }
 
-// What a rank holds whatever its layers: what actions work in, with scratch for the widest block that is recomputed, and
-// boundary slots. Of a loop of stages there are four links, with four receive slots or two send slots each; a program
+// What a rank holds whatever its layers: what actions work in, with scratch for the widest block that the job recomputes,
+// and boundary slots. Of a loop of stages there are four links, with four receive slots or two send slots each; a program
 // that gets more to be free of deadlock holds more.
-int64_t bytes_of_any_rank(JobSpec job) {
+int64_t bytes_of_any_rank(const JobSpec& job) {
   constexpr int64_t kBoundarySlots = 2 * (4 + 2);
-  job.recompute.resize(static_cast<size_t>(job.model.num_hidden_layers));
-  std::iota(job.recompute.begin(), job.recompute.end(), 0);
   return action_workspace_bytes(job) +
          recomputation_scratch_bytes(job, model_items(job.model), BackwardForm::Fused) +
          kBoundarySlots * boundary_slot_bytes(job);
@@ -126,22 +126,38 @@ Status predict_bytes(const JobSpec& job, LayerCosts& costs) {
   return ok_status();
 }
 
-StatusOr<LayerCosts> job_profile_from_json(const std::string& text, const std::string& path,
-                                           const JobSpec& job) {
+StatusOr<LayerCosts> job_times_from_json(const std::string& text, const std::string& path,
+                                         const JobSpec& job) {
   PENSTOCK_ASSIGN_OR_RETURN(LayerCosts costs, costs_of(text, path, job));
   const size_t items = model_items(job.model).size();
-  if (costs.layers.size() != items) {
-    return invalid_argument(
-        "{}: layers: expected {}, the embedding, {} blocks and the head of this job, found {}", path, items,
-        items - 2, costs.layers.size());
+  if (costs.layers.size() == items) return costs;
+  return invalid_argument(
+      "{}: layers: expected {}, the embedding, {} blocks and the head of this job, found {}", path, items,
+      items - 2, costs.layers.size());
+}
+
+StatusOr<bool> times_follow_tokens(const std::string& text) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Json json, parse_strict_json(text, 8));
+  if (!json.is_object() || !json.contains("types") || !json["types"].is_object()) return false;
+  const Json& types = json["types"];
+  return std::all_of(types.begin(), types.end(), [](const Json& type) {
+    return type.is_object() && type.value("forward_ms", Json()).is_object() &&
+           type.value("backward_ms", Json()).is_object();
+  });
+}
+
+Status complete_bytes(const JobSpec& job, Recomputation recomputation, LayerCosts& costs) {
+  if (says_bytes(costs)) return ok_status();
+  JobSpec counted = job;
+  if (recomputation == Recomputation::Planned) counted.recompute.clear();
+  PENSTOCK_RETURN_IF_ERROR(predict_bytes(counted, costs));
+  if (recomputation == Recomputation::Planned) {
+    offer_recomputation(counted, costs);
+    counted.recompute.resize(static_cast<size_t>(job.model.num_hidden_layers));
+    std::iota(counted.recompute.begin(), counted.recompute.end(), 0);
   }
-  if (says_bytes(costs)) return costs;
-  JobSpec keeping = job;  // whether a block recomputes is for the plan to say
-  keeping.recompute.clear();
-  PENSTOCK_RETURN_IF_ERROR(predict_bytes(keeping, costs));
-  costs.rank_bytes = bytes_of_any_rank(keeping);
-  offer_recomputation(keeping, costs);
-  return costs;
+  costs.rank_bytes = bytes_of_any_rank(counted);
+  return ok_status();
 }
 
 }  // namespace penstock::plan

@@ -129,7 +129,7 @@ JobSpec small_job() {
 }
 
 TEST(JobProfile, costs_by_type_become_those_of_the_jobs_items) {
-  const StatusOr<LayerCosts> costs = job_profile_from_json(
+  StatusOr<LayerCosts> costs = job_times_from_json(
       R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 2}, "block": {"forward_ms": 3, "backward_ms": 4},
                     "head": {"forward_ms": {"fixed_ms": 1, "per_token_ms": 0.5}, "backward_ms": 6}}})",
       "x.json", small_job());
@@ -138,13 +138,63 @@ TEST(JobProfile, costs_by_type_become_those_of_the_jobs_items) {
   EXPECT_EQ(costs->layers[1].name, "block.0");
   EXPECT_EQ(costs->layers[2].keep.time_ns, 7'000'000);
   EXPECT_EQ(costs->forward_ns[3], 9'000'000);  // 1 + 0.5 x 16 tokens
+  ASSERT_TRUE(complete_bytes(small_job(), Recomputation::AsWritten, *costs).ok());
   for (const LayerCost& layer : costs->layers) {
     EXPECT_GT(layer.keep.activation_bytes, 0) << layer.name;
     EXPECT_GT(layer.keep.static_bytes, 0) << layer.name;
   }
   EXPECT_THAT(
-      message(job_profile_from_json(kCosts, "x.json", small_job()).status()),
+      message(job_times_from_json(kCosts, "x.json", small_job()).status()),
       HasSubstr("x.json: layers: expected 4, the embedding, 2 blocks and the head of this job, found 3"));
+}
+
+TEST(JobProfile, blocks_with_experts_have_times_of_their_own_where_the_file_knows_of_such) {
+  JobSpec job = small_job();
+  job.model.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 8, .layers = {1}};
+  const std::string ends =
+      R"("embedding": {"forward_ms": 1, "backward_ms": 2}, "head": {"forward_ms": 5, "backward_ms": 6})";
+  const std::string block = R"(, "block": {"forward_ms": 3, "backward_ms": 4})";
+  const std::string experts = R"(, "block with experts": {"forward_ms": 7, "backward_ms": 8})";
+  const auto second_block = [&](const std::string& types) {
+    return job_times_from_json("{\"types\": {" + types + "}}", "x.json", job)->layers[2].keep.time_ns;
+  };
+  EXPECT_EQ(second_block(ends + block), 7'000'000);
+  EXPECT_EQ(second_block(ends + block + experts), 15'000'000);
+}
+
+TEST(JobProfile, times_are_of_any_size_where_all_of_them_go_by_tokens) {
+  const std::string by_tokens = R"({"fixed_ms": 1, "per_token_ms": 0.5})";
+  const auto follow = [](const std::string& forward, const std::string& backward) {
+    return *times_follow_tokens("{\"types\": {\"block\": {\"forward_ms\": " + forward +
+                                ", \"backward_ms\": " + backward + "}}}");
+  };
+  EXPECT_TRUE(follow(by_tokens, by_tokens));
+  EXPECT_FALSE(follow(by_tokens, "3"));
+  EXPECT_FALSE(*times_follow_tokens(kCosts));
+  EXPECT_FALSE(times_follow_tokens("{").ok());
+}
+
+TEST(JobProfile, what_a_job_recomputes_holds_its_input_alone) {
+  JobSpec job = small_job();
+  const auto completed = [&](Recomputation recomputation) {
+    LayerCosts costs;
+    for (int item = 0; item < 4; ++item) {
+      costs.layers.push_back({"", {3'000'000, 0, 0}, std::nullopt});
+      costs.forward_ns.push_back(1'000'000);
+    }
+    EXPECT_TRUE(complete_bytes(job, recomputation, costs).ok());
+    return costs;
+  };
+  const LayerCosts kept = completed(Recomputation::AsWritten);
+  const LayerCosts offered = completed(Recomputation::Planned);
+  job.recompute = {0};
+  const LayerCosts written = completed(Recomputation::AsWritten);
+  EXPECT_EQ(written.layers[1].keep.activation_bytes, offered.layers[1].recompute->activation_bytes);
+  EXPECT_EQ(written.layers[2].keep.activation_bytes, kept.layers[2].keep.activation_bytes);
+  EXPECT_GT(written.rank_bytes, kept.rank_bytes);  // scratch for what runs again
+  EXPECT_EQ(written.rank_bytes, offered.rank_bytes);
+  EXPECT_FALSE(written.layers[1].recompute.has_value());
+  EXPECT_EQ(offered.layers[1].recompute->time_ns, 4'000'000);
 }
 
 TEST(JobProfile, a_plan_is_written_in_the_jobs_items) {
@@ -161,7 +211,16 @@ TEST(JobProfile, a_plan_is_written_in_the_jobs_items) {
   request.microbatches = 2;
   request.asked = {"1f1b", 1};
   request.among = {request.asked};
-  const auto json = nlohmann::json::parse(planning_to_json(job.model, request, *plan_training(request)));
+  const PlanningAnswer answer = *plan_training(request);
+  const PlanningBasis basis = {.costs = "x.json",
+                               .error = 0.04,
+                               .is_measured = true,
+                               .microbatch_size = 2,
+                               .sizes = {{2, answer.plans[0]}}};
+  const auto json = nlohmann::json::parse(planning_to_json(job.model, request, answer, basis));
+  EXPECT_EQ(json["costs"]["source"], "x.json");
+  EXPECT_EQ(json["costs"]["error_percent"], 4.0);
+  EXPECT_EQ(json["microbatch_sizes"][0]["step_ms"], json["plans"][0]["step_ms"]);
   EXPECT_EQ(json["plans"][0]["split"], nlohmann::json::parse(R"([["embedding", 0], [1, "head"]])"));
   EXPECT_EQ(json["plans"][0]["step_ms"], 18.0);  // (2 microbatches + 1) x 6 ms
   EXPECT_TRUE(json["baselines"].contains("ends-lighter"));
@@ -177,12 +236,12 @@ constexpr const char* kTrained =
 
 // Layers of a known time; bytes come from the job. A plan for 1f1b alone within the budget.
 PlanningAnswer planned_within(const JobSpec& job, std::optional<int64_t> budget) {
-  const LayerCosts costs =
-      job_profile_from_json(R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 1},
+  LayerCosts costs = job_times_from_json(R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 1},
                                           "block": {"forward_ms": 4, "backward_ms": 8},
                                           "head": {"forward_ms": 6, "backward_ms": 6}}})",
-                            "costs.json", job)
-          .value();
+                                         "costs.json", job)
+                         .value();
+  EXPECT_TRUE(complete_bytes(job, Recomputation::Planned, costs).ok());
   PlanningRequest request;
   request.layers = costs.layers;
   request.forward_ns = costs.forward_ns;

@@ -57,6 +57,19 @@ Json baselines_json(const ModelSpec& model, const PlanningAnswer& answer) {
   return baselines;
 }
 
+Json sizes_json(const PlanningBasis& basis) {
+  Json sizes = Json::array();
+  for (const PlannedSize& size : basis.sizes) {
+    sizes.push_back({{"microbatch_size", size.microbatch_size},
+                     {"step_ms", in_ms(size.step.step_ns)},
+                     {"schedule", size.step.choice.schedule},
+                     {"stages_per_rank", size.step.choice.stages_per_rank},
+                     {"bubble_fraction", size.step.bubble_fraction},
+                     {"peak_bytes", size.step.partition.peak_bytes}});
+  }
+  return sizes;
+}
+
 }  // namespace
 
 Split split_of(const ModelSpec& model, const std::vector<int>& boundaries) {
@@ -69,10 +82,14 @@ Split split_of(const ModelSpec& model, const std::vector<int>& boundaries) {
 }
 
 std::string planning_to_json(const ModelSpec& model, const PlanningRequest& request,
-                             const PlanningAnswer& answer) {
+                             const PlanningAnswer& answer, const PlanningBasis& basis) {
   Json json;
+  json["costs"] = {
+      {"source", basis.costs}, {"error_percent", 100 * basis.error}, {"measured", basis.is_measured}};
   json["pipeline"] = request.ranks;
   json["microbatches"] = request.microbatches;
+  json["microbatch_size"] = basis.microbatch_size;
+  json["microbatch_sizes"] = sizes_json(basis);
   json["plans"] = Json::array();
   for (const PlannedStep& step : answer.plans) json["plans"].push_back(step_json(model, step));
   json["baselines"] = baselines_json(model, answer);

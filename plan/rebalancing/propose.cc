@@ -6,6 +6,7 @@
 
 #include "plan/interop/job_profile.h"
 #include "plan/interop/planning_json.h"
+#include "plan/rebalancing/layer_fit.h"
 #include "plan/spec/cost_source.h"
 #include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
@@ -14,51 +15,14 @@
 namespace penstock::plan {
 namespace {
 
-constexpr double kNearlyNothingMs = 1e-6;
-
-// --- what layers cost.
-
-LayerCounts counts_of(const JobSpec& job, const std::vector<Item>& items) {
-  LayerCounts counts;
-  for (const Item& item : items) ++counts[cost_type_of(job, item)];
-  return counts;
-}
-
-void add(LayerCounts layers, double forward_ms, double backward_ms,
-         std::vector<StageMeasurement>& measurements) {
-  StageMeasurement& stage = measurements.emplace_back();
-  stage.layers = std::move(layers);
-  stage.forward_ms = forward_ms;
-  stage.backward_ms = backward_ms;
-}
-
-struct Fitted {
-  FittedTimes times;
-  std::string note;
-};
+using Fitted = LayerFit;
 
 StatusOr<Fitted> fit(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
-  std::vector<StageMeasurement> measurements;
-  for (const MeasuredRun& run : runs) {
-    for (size_t stage = 0; stage < run.stages.size(); ++stage) {
-      add(counts_of(job, run.split[stage]), 1e3 * forward_seconds(run.stages[stage]),
-          1e3 * backward_seconds(run.stages[stage]), measurements);
-    }
-  }
-  StatusOr<FittedTimes> times = fit_layer_times(measurements);
-  if (times.ok()) return Fitted{*std::move(times), ""};
-  add({{"embedding", 1}}, kNearlyNothingMs, kNearlyNothingMs, measurements);
-  times = fit_layer_times(measurements);
-  if (times.ok())
-    return Fitted{*std::move(times),
-                  "these stages cannot tell the embedding from the blocks: it is taken as nothing"};
-  return with_context(
-      times.status(),
-      "the measured stages do not say what a layer of each type costs; a run with another split would");
+  return fit_layers({{.job = &job, .runs = runs}});
 }
 
 double total_ms(const JobSpec& job, const FittedTimes& times, const std::vector<Item>& items) {
-  const StatusOr<StageTime> stage = predict_stage(times, counts_of(job, items));
+  const StatusOr<StageTime> stage = predict_stage(times, layer_counts(job, items));
   return stage.ok() ? stage->total_ms() : 0;
 }
 
@@ -115,7 +79,7 @@ StatusOr<PlanningRequest> request_of(const JobSpec& job, const std::vector<ItemT
 StatusOr<PlanningRequest> request_of(const JobSpec& job, const FittedTimes& fitted, const MeasuredRun& run) {
   std::vector<ItemTime> times;
   for (const Item& item : model_items(job.model)) {
-    PENSTOCK_ASSIGN_OR_RETURN(const StageTime time, predict_stage(fitted, counts_of(job, {item})));
+    PENSTOCK_ASSIGN_OR_RETURN(const StageTime time, predict_stage(fitted, layer_counts(job, {item})));
     times.push_back({in_ns(time.forward_ms), in_ns(time.backward_ms)});
   }
   PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, request_of(job, times));
@@ -236,14 +200,6 @@ Status can_move_layers(const JobSpec& job) {
       place_of(job, "device.costs"));
 }
 
-std::string cost_type_of(const JobSpec& job, const Item& item) {
-  if (item.kind == ItemKind::Embedding) return "embedding";
-  if (item.kind == ItemKind::Head) return "head";
-  std::string type = job.model.has_experts(item.layer) ? "block with experts" : "block";
-  if (job.recomputes(item.layer)) type += ", recomputed";
-  return type;
-}
-
 StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& runs,
                            const ProposalOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(check(job, runs));
@@ -323,21 +279,6 @@ StatusOr<std::optional<MoveCheck>> check_last_move(const JobSpec& job, const std
   return MoveCheck{before.back().split, should_keep({.before_step_seconds = step_seconds(before.back()),
                                                      .after_step_seconds = step_seconds(runs.back()),
                                                      .predicted_gain = 1 - now / then})};
-}
-
-StatusOr<std::optional<PlannedSplit>> plan_split(const JobSpec& job) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<EmulatedCosts::Stage> costs, costs_of_layers(job));
-  if (costs.empty() || job.stages() == 1) return std::nullopt;
-  std::vector<ItemTime> times;
-  for (const EmulatedCosts::Stage& item : costs) times.push_back({item.forward_ns, item.backward_ns});
-  PENSTOCK_ASSIGN_OR_RETURN(const PlanningRequest request, request_of(job, times));
-  const StatusOr<PlanningAnswer> answer = plan_training(request);
-  if (!answer.ok() || answer->plans.empty()) return std::nullopt;
-  const PlannedStep& best = answer->plans.front();
-  PlannedSplit planned{.split = split_of(job.model, best.partition.boundaries),
-                       .step_seconds = static_cast<double>(best.step_ns) / 1e9};
-  PENSTOCK_ASSIGN_OR_RETURN(planned.equal_counts_seconds, simulated_seconds(request, job.parallel.split));
-  return planned;
 }
 
 }  // namespace penstock::plan

@@ -9,9 +9,6 @@
 //
 // Schedule, stages a rank, microbatches and everything else stay: the losses keep every bit. What the optimizer took is shared out over
 // the layers by their bytes and counts as part of each microbatch.
-//
-// Where stage totals cannot tell the embedding from the blocks (two stages and no other split: two sums, three unknowns)
-// the embedding is taken as nothing, which it nearly is, and that is noted.
 // Pure; any thread.
 #pragma once
 
@@ -58,9 +55,6 @@ struct Proposal {
   bool changes() const { return now != best; }
 };
 
-// The type of an item's costs: "embedding", "block", "block with experts", "block, recomputed", "head".
-std::string cost_type_of(const JobSpec& job, const Item& item);
-
 // FailedPrecondition, with the reason, where no other split is worth a thought: one stage, stages on two ranks each, costs of
 // emulated devices by stage, or weight versions that differ by stage, so that bits do.
 Status can_move_layers(const JobSpec& job);
@@ -86,15 +80,6 @@ struct MoveCheck {
   MoveAnswer answer;  // move: keep it; predicted_gain is the gain that came
 };
 StatusOr<std::optional<MoveCheck>> check_last_move(const JobSpec& job, const std::vector<MeasuredRun>& runs);
-
-// The best split of a job whose costs are known before it runs: those of its emulated devices, by layer. Nothing where they are
-// not, where there is one stage, and where no split fits or the schedule has stages on two ranks: then equal counts stay.
-struct PlannedSplit {
-  Split split{};
-  double step_seconds = 0;          // simulated
-  double equal_counts_seconds = 0;  // the same of the job's own split
-};
-StatusOr<std::optional<PlannedSplit>> plan_split(const JobSpec& job);
 
 // The job's file with another split (plan/spec/split_source). FailedPrecondition: as can_move_layers().
 StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split);

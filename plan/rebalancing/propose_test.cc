@@ -245,24 +245,6 @@ TEST(Propose, job_whose_layers_stay_is_told_why) {
   EXPECT_TRUE(can_move_layers(job_of({.blocks = 14})).ok());
 }
 
-TEST(PlanSplit, known_costs_give_the_split_before_the_first_step) {
-  const auto with_costs = [](const std::string& costs) {
-    return job_of({.blocks = 14, .more = "device: {kind: emulated, costs: {" + costs + "}}\n"});
-  };
-  const JobSpec job = with_costs(
-      "layers: {embedding: {forward: 0.5, backward: 1}, block: {forward: 3, backward: 6}, head: {forward: 10, backward: 19}}");
-  const auto planned = plan_split(job);
-  ASSERT_TRUE(planned.ok()) << planned.status();
-  ASSERT_TRUE(planned->has_value());
-  const Truth truth;
-  const ComputeProgram program = *compute_program(job);
-  EXPECT_NEAR((*planned)->step_seconds, true_step_seconds(program, truth, (*planned)->split), 1e-6);
-  EXPECT_NEAR((*planned)->equal_counts_seconds, true_step_seconds(program, truth, job.parallel.split), 1e-6);
-  EXPECT_LE((*planned)->step_seconds, 1.05 * best_step_of_all_splits(job, truth));
-  EXPECT_FALSE(plan_split(with_costs("stages: {forward: 1, backward: 2}"))->has_value());
-  EXPECT_FALSE(plan_split(job_of({}))->has_value());
-}
-
 TEST(CheckLastMove, gain_that_came_is_kept_and_one_that_did_not_is_undone) {
   const Truth truth;
   const JobSpec before = job_of({});

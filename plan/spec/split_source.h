@@ -11,10 +11,6 @@ namespace penstock::plan {
 // "[[embedding, 0], [1, head]]", on one line.
 std::string to_text(const Split& split);
 
-// Whether the text leaves the split to Penstock: `auto`, or nothing at all. InvalidArgument when it is no YAML that parse_job_spec
-// reads.
-StatusOr<bool> split_is_auto(const std::string& yaml);
-
 // The same text, line for line, with this split in place of the one that it has or leaves out; comments inside of the old
 // one are gone. InvalidArgument when the text is no job file, has no parallel section to write it into, or another one
 // would come of it (aliases that no reader of ours takes, a list broken in an odd way): then the message has the split.

@@ -52,14 +52,6 @@ TEST(SplitSource, split_is_replaced_however_it_is_written_and_the_rest_stays) {
   }
 }
 
-TEST(SplitSource, auto_is_what_is_not_said) {
-  EXPECT_TRUE(*split_is_auto(job("")));
-  EXPECT_TRUE(*split_is_auto(job("parallel: {pipeline: 2}\n")));
-  EXPECT_TRUE(*split_is_auto(job("parallel: {pipeline: 2, split: auto}\n")));
-  EXPECT_FALSE(*split_is_auto(job("parallel: {pipeline: 2, split: ends-lighter}\n")));
-  EXPECT_FALSE(*split_is_auto(job("parallel: {pipeline: 2, split: {layers: [2, 2]}}\n")));
-}
-
 TEST(SplitSource, text_without_a_place_for_it_is_refused_with_the_split) {
   EXPECT_THAT(message(with_split(job(""), kWanted).status()), HasSubstr(kText));
   // A split of another model would not come out of the text.

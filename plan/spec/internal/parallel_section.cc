@@ -93,6 +93,12 @@ void check_file(const Section& section, const ParallelSpec& parallel, size_t pro
 void check_schedule(const Section& section, const ParallelSpec& parallel, bool stages_read,
                     Problems& problems) {
   const int line = section.line_of("schedule");
+  if (parallel.schedule == "auto") {
+    return problems.expected(
+        line, "parallel.schedule",
+        "a schedule's name, which `penstock submit` and `penstock up --run` plan and write in its place",
+        "auto");
+  }
   if (is_searched_schedule(parallel.schedule)) {
     const int stages = stages_of_searched(parallel.schedule);
     if (!stages_read || parallel.stages_per_rank == stages) return;

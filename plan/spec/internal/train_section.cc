@@ -86,12 +86,23 @@ void read_lr_schedule(Section section, int64_t steps, LearningRateSchedule& sche
   check_decay_steps(section, steps, schedule, decay_given, problems);
 }
 
+void read_microbatch_size(Section& section, int64_t& size, Problems& problems) {
+  const YamlNode::Entry* entry = section.entry("microbatch_size");
+  if (entry == nullptr || !entry->value.is(YamlNode::Kind::Scalar) || entry->value.text != "auto") {
+    section.integer("microbatch_size", size, {1, 1 << 20}, Need::Required);
+    return;
+  }
+  problems.expected(
+      entry->line, "train.microbatch_size",
+      "a whole number, which `penstock submit` and `penstock up --run` plan and write in its place", "auto");
+}
+
 }  // namespace
 
 void read_train(Section section, TrainSpec& train, Problems& problems) {
   section.integer("steps", train.steps, {1, 10'000'000}, Need::Required);
   section.integer("global_batch_size", train.global_batch_size, {1, 1 << 20}, Need::Required);
-  section.integer("microbatch_size", train.microbatch_size, {1, 1 << 20}, Need::Required);
+  read_microbatch_size(section, train.microbatch_size, problems);
   section.choice("dtype", train.dtype, Names{"float32", "bfloat16"}, Names{"mxfp8"});
   section.integer("seed", train.seed, {});
   read_optimizer(section.section("optimizer"), train.optimizer, problems);

@@ -1,0 +1,255 @@
+#include "plan/forecast/auto_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "plan/cost/memory.h"
+#include "plan/forecast/job_plan.h"
+#include "plan/interop/planned_job.h"
+#include "plan/interop/planning_json.h"
+#include "plan/schedule/families.h"
+#include "plan/spec/auto_source.h"
+#include "plan/spec/same_training.h"
+
+namespace penstock::plan {
+namespace {
+
+constexpr double kAsGood = 1.01;  // of two steps
+
+std::string time_text(int64_t nanoseconds) {
+  const double ms = static_cast<double>(nanoseconds) / 1e6;
+  return ms < 1000 ? fmt::format("{:.4g} ms", ms) : fmt::format("{:.4g} s", ms / 1000);
+}
+
+bool is_too_large(const JobSpec& job) {
+  return job.microbatches() * job.stages() > kPlannedWorksMax;
+}
+
+// --- schedule and size of microbatch.
+
+std::vector<ScheduleChoice> schedules_for(const JobSpec& job) {
+  std::vector<ScheduleChoice> choices = schedules_to_plan(is_searched_schedule(job.parallel.schedule));
+  if (job.lines.contains("parallel.stages_per_rank")) {
+    std::erase_if(choices, [&](const ScheduleChoice& choice) {
+      return choice.stages_per_rank != job.parallel.stages_per_rank;
+    });
+  }
+  return choices;
+}
+
+struct Candidate {
+  const PlannedJobSize* sized = nullptr;
+  const PlannedStep* step = nullptr;
+};
+
+// In the order in which they are to be taken: those that are as good as the fastest first, by their simplicity.
+std::vector<Candidate> candidates_of(const std::vector<PlannedJobSize>& sizes) {
+  std::vector<Candidate> candidates;
+  for (const PlannedJobSize& sized : sizes) {
+    for (const PlannedStep& step : sized.answer.plans) candidates.push_back({&sized, &step});
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.step->step_ns < b.step->step_ns; });
+  if (candidates.empty()) return candidates;
+  const double limit = kAsGood * static_cast<double>(candidates.front().step->step_ns);
+  const auto end = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& each) {
+    return static_cast<double>(each.step->step_ns) > limit;
+  });
+  std::stable_sort(candidates.begin(), end, [](const Candidate& a, const Candidate& b) {
+    const PlannedStep &x = *a.step, &y = *b.step;
+    if (x.choice.stages_per_rank != y.choice.stages_per_rank)
+      return x.choice.stages_per_rank < y.choice.stages_per_rank;
+    return x.partition.peak_bytes < y.partition.peak_bytes;
+  });
+  return candidates;
+}
+
+PlannedFields fields_of(const AutoFields& asked, const Candidate& candidate) {
+  const JobSpec planned = planned_job(candidate.sized->job, *candidate.step);
+  PlannedFields fields;
+  if (asked.microbatch_size) fields.microbatch_size = planned.train.microbatch_size;
+  if (asked.split) fields.split = planned.parallel.split;
+  if (!asked.schedule) return fields;
+  fields.schedule = planned.parallel.schedule;
+  if (planned.parallel.stages_per_rank != 1 ||
+      candidate.sized->job.lines.contains("parallel.stages_per_rank"))
+    fields.stages_per_rank = planned.parallel.stages_per_rank;
+  if (!candidate.sized->job.lines.contains("recompute")) fields.recompute = planned.recompute;
+  return fields;
+}
+
+std::string stages_text(const PlannedStep& step) {
+  const int stages = step.choice.stages_per_rank;
+  return stages == 1 ? step.choice.schedule
+                     : fmt::format("{} with {} stages a rank", step.choice.schedule, stages);
+}
+
+std::string slower_text(const PlannedStep& step, const PlannedStep& chosen) {
+  return fmt::format("{}, {:+.1f} %", time_text(step.step_ns),
+                     100 * (static_cast<double>(step.step_ns) / static_cast<double>(chosen.step_ns) - 1));
+}
+
+// The fastest of another schedule, at the same size.
+std::string next_schedule_text(const Candidate& chosen) {
+  for (const PlannedStep& step : chosen.sized->answer.plans) {
+    if (step.choice == chosen.step->choice) continue;
+    return fmt::format("; next is {} ({})", stages_text(step), slower_text(step, *chosen.step));
+  }
+  return "";
+}
+
+// The fastest of another size.
+std::string next_size_text(const std::vector<PlannedJobSize>& sizes, const Candidate& chosen) {
+  for (const PlannedJobSize& sized : sizes) {
+    if (&sized == chosen.sized || sized.answer.plans.empty()) continue;
+    return fmt::format("; next is {} ({})", sized.job.train.microbatch_size,
+                       slower_text(sized.answer.plans.front(), *chosen.step));
+  }
+  return "";
+}
+
+std::vector<std::string> notes_of(const AutoFields& asked, const std::vector<PlannedJobSize>& sizes,
+                                  const Candidate& chosen, const LayerCostModel& model) {
+  const PlannedStep& step = *chosen.step;
+  std::vector<std::string> notes;
+  if (asked.schedule) {
+    notes.push_back(fmt::format("schedule: auto is {}: a step of {}, {:.1f} % bubble{}", stages_text(step),
+                                time_text(step.step_ns), 100 * step.bubble_fraction,
+                                next_schedule_text(chosen)));
+  }
+  if (asked.microbatch_size) {
+    notes.push_back(fmt::format("microbatch_size: auto is {}: a step of {}{}",
+                                chosen.sized->job.train.microbatch_size, time_text(step.step_ns),
+                                next_size_text(sizes, chosen)));
+  }
+  if (!step.partition.recomputed.empty())
+    notes.push_back(
+        fmt::format("{} blocks recompute to fit the memory budget", step.partition.recomputed.size()));
+  notes.push_back("planned from " + model.source);
+  return notes;
+}
+
+Status no_plan(const std::vector<PlannedJobSize>& sizes) {
+  std::optional<int64_t> smallest;
+  std::string reason = "no schedule takes this shape";
+  for (const PlannedJobSize& sized : sizes) {
+    const std::optional<int64_t>& budget = sized.answer.smallest_budget;
+    if (budget) smallest = std::min(smallest.value_or(*budget), *budget);
+    if (!sized.answer.left_out.empty()) reason = sized.answer.left_out.front().reason;
+  }
+  if (!smallest) return failed_precondition("no plan: {}", reason);
+  return failed_precondition("no plan fits memory_budget; the smallest that works is {} bytes", *smallest);
+}
+
+// As training counts it, on every rank.
+Status check_memory(const std::string& yaml) {
+  PENSTOCK_ASSIGN_OR_RETURN(const JobSpec job, parse_job_spec(yaml));
+  if (job.memory_budget_bytes == 0 || is_searched_schedule(job.parallel.schedule)) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<MemoryPrediction> ranks, memory_of_job(job));
+  return check_memory_budget(job, ranks);
+}
+
+StatusOr<AutoPlan> first_accepted(const std::string& yaml, const AutoFields& asked,
+                                  const std::vector<PlannedJobSize>& sizes, const LayerCostModel& model) {
+  Status refusal = no_plan(sizes);
+  for (const Candidate& candidate : candidates_of(sizes)) {
+    AutoPlan plan;
+    plan.notes = notes_of(asked, sizes, candidate, model);
+    StatusOr<std::string> text = with_planned_fields(yaml, fields_of(asked, candidate), plan.notes);
+    Status status = text.status();
+    if (status.ok()) status = check_memory(*text);
+    if (status.ok()) {
+      plan.yaml = *std::move(text);
+      return plan;
+    }
+    refusal = status;
+  }
+  return refusal;
+}
+
+// --- the split alone.
+
+struct Gain {
+  PlannedStep best;
+  int64_t equal_counts_ns = 0;
+
+  double of_step() const {
+    return 1 - static_cast<double>(best.step_ns) / static_cast<double>(equal_counts_ns);
+  }
+};
+
+// Nothing where another split cannot help or is not known: stages on two ranks, no split within the budget, equal counts.
+StatusOr<std::optional<Gain>> gain_of_split(const JobSpec& job, const LayerCostModel& model) {
+  PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, planning_request(job, model, {}));
+  const StatusOr<PlanningAnswer> answer = plan_training(request);
+  if (!answer.ok() || answer->plans.empty()) return std::nullopt;
+  request.budget_bytes.reset();
+  const StatusOr<PlannedStep> equal =
+      simulate_split(request, request.asked, boundaries_of(job.parallel.split));
+  if (!equal.ok() || equal->partition.boundaries == answer->plans.front().partition.boundaries)
+    return std::nullopt;
+  return Gain{answer->plans.front(), equal->step_ns};
+}
+
+}  // namespace
+
+StatusOr<LayerCostModel> cost_model_for(const JobSpec& job, const CostSources& sources) {
+  if (sources.profile) return *sources.profile;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<LayerCostModel> emulated, emulated_model(job));
+  if (emulated) return *emulated;
+  if (!job.device.emulated()) return rates_model(sources.rates);
+  return invalid_argument(
+      "{}: expected costs by layer ({{layers: {{embedding: ..., block: ..., head: ...}}}}), which follow a plan, found costs "
+      "by stage",
+      place_of(job, "device.costs"));
+}
+
+StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources) {
+  PENSTOCK_ASSIGN_OR_RETURN(const AutoFields asked, auto_fields(yaml));
+  if (!asked.schedule && !asked.microbatch_size) return AutoPlan{yaml, {}};
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<JobSpec> jobs, jobs_to_plan(yaml));
+  const JobSpec& job = jobs.front();
+  if (asked.schedule && !asked.split) {
+    return invalid_argument(
+        "{}: expected auto, or nothing, beside `schedule: auto`, which plans the split with the schedule",
+        place_of(job, "parallel.split"));
+  }
+  if (is_too_large(job))
+    return invalid_argument(
+        "`auto`: expected at most {} forwards of a step (stages x microbatches), found {}", kPlannedWorksMax,
+        job.microbatches() * job.stages());
+  PENSTOCK_ASSIGN_OR_RETURN(const LayerCostModel model, cost_model_for(job, sources));
+  JobPlanningOptions options;
+  if (asked.schedule) options.among = schedules_for(job);
+  options.keeps_split = !asked.split;
+  const bool plans_recomputation =
+      asked.schedule && job.memory_budget_bytes > 0 && !job.lines.contains("recompute");
+  if (plans_recomputation) options.recomputation = Recomputation::Planned;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<PlannedJobSize> sizes, plan_sizes(jobs, model, options));
+  return first_accepted(yaml, asked, sizes, model);
+}
+
+StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources) {
+  AutoPlan plan{yaml, {}};
+  PENSTOCK_ASSIGN_OR_RETURN(const AutoFields asked, auto_fields(yaml));
+  if (!asked.split) return plan;
+  PENSTOCK_ASSIGN_OR_RETURN(const JobSpec job, parse_job_spec(yaml));
+  if (job.parallel.pipeline == 1 || is_too_large(job)) return plan;
+  const StatusOr<LayerCostModel> model = cost_model_for(job, sources);
+  if (!model.ok()) return plan;  // costs by stage, which no split changes
+  // Bits depend on the split then: only whoever brings costs asks for another one.
+  if (!model->is_measured && !keeps_bits_under_any_split(job)) return plan;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Gain> gain, gain_of_split(job, *model));
+  if (!gain || gain->best.step_ns >= gain->equal_counts_ns) return plan;
+  if (!model->is_measured && gain->of_step() <= model->error) return plan;
+  plan.notes = {fmt::format("split: auto is planned from {}: a step of {}, {} with equal counts",
+                            model->source, time_text(gain->best.step_ns), time_text(gain->equal_counts_ns))};
+  const Split split = split_of(job.model, gain->best.partition.boundaries);
+  PENSTOCK_ASSIGN_OR_RETURN(plan.yaml, with_planned_fields(yaml, {.split = split}, plan.notes));
+  return plan;
+}
+
+}  // namespace penstock::plan

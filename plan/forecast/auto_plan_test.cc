@@ -1,0 +1,234 @@
+#include "plan/forecast/auto_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "plan/forecast/job_plan.h"
+#include "plan/forecast/testing/jobs.h"
+#include "plan/interop/planned_job.h"
+#include "plan/simulation/simulate.h"
+#include "plan/spec/schedule_source.h"
+
+namespace penstock::plan {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::forward_ms;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::job_of;
+using testing::job_text;
+using testing::JobText;
+using testing::measured;
+using testing::Truths;
+
+// A step of the job by the simulation of what its layers truly take.
+int64_t true_step_ns(const JobSpec& job, const Truths& truths = {}) {
+  SimulationCosts costs;
+  for (const auto& items : job.parallel.split) {
+    double forward = 0;
+    for (const Item& item : items) forward += 1e6 * forward_ms(job, truths, item);
+    const auto ns = std::llround(forward);
+    costs.stages.push_back({.forward = ns, .input_gradient = ns, .weight_gradient = ns, .backward = 2 * ns});
+  }
+  return simulate(*compute_program(job), costs)->makespan;
+}
+
+CostSources profile_of(const std::vector<JobSpec>& jobs, const Truths& truths = {}) {
+  std::vector<MeasuredJobRuns> runs;
+  for (const JobSpec& job : jobs) runs.push_back(measured(fmt::format("run-{}", runs.size()), job, truths));
+  CostSources sources;
+  sources.profile = *measured_model(std::move(runs));
+  return sources;
+}
+
+JobSpec read(const StatusOr<AutoPlan>& plan) {
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  const StatusOr<JobSpec> job = parse_job_spec(plan.ok() ? plan->yaml : "");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.value_or(JobSpec{});
+}
+
+int64_t peak_of(const JobSpec& job) {
+  const StatusOr<std::vector<MemoryPrediction>> ranks = memory_of_job(job);
+  EXPECT_TRUE(ranks.ok()) << ranks.status();
+  int64_t peak = 0;
+  for (const MemoryPrediction& rank : ranks.value_or(std::vector<MemoryPrediction>{}))
+    peak = std::max(peak, rank.total());
+  return peak;
+}
+
+TEST(PlanSchedule, the_chosen_one_is_as_good_as_the_best_of_the_catalogue) {
+  const std::string yaml = job_text({.parallel = ", schedule: auto"});
+  const StatusOr<AutoPlan> plan = plan_schedule_and_sizes(yaml, profile_of({job_of({})}));
+  const JobSpec chosen = read(plan);
+  const int64_t step = true_step_ns(chosen);
+  for (const ScheduleChoice& choice : schedules_to_plan(false)) {
+    const StatusOr<JobSpec> other =
+        parse_job_spec(job_text({.parallel = fmt::format(", schedule: {}, stages_per_rank: {}",
+                                                         choice.schedule, choice.stages_per_rank)}));
+    if (!other.ok()) continue;
+    EXPECT_LE(static_cast<double>(step), 1.011 * static_cast<double>(true_step_ns(*other)));
+  }
+  ASSERT_EQ(plan->notes.size(), 2u);
+  EXPECT_THAT(plan->notes[0], HasSubstr("schedule: auto is " + chosen.parallel.schedule));
+  EXPECT_THAT(plan->notes[0], HasSubstr("; next is "));
+  EXPECT_THAT(plan->notes[1], HasSubstr("planned from measured runs of job run-0"));
+  EXPECT_THAT(plan->yaml, HasSubstr("\n# schedule: auto is "));
+}
+
+TEST(PlanSchedule, stages_a_rank_that_are_written_stay) {
+  const std::string yaml = job_text({.parallel = ", schedule: auto, stages_per_rank: 2"});
+  const JobSpec chosen = read(plan_schedule_and_sizes(yaml, profile_of({job_of({})})));
+  EXPECT_EQ(chosen.parallel.stages_per_rank, 2);
+  EXPECT_NE(chosen.parallel.schedule, "1f1b");
+}
+
+TEST(PlanSchedule, a_search_is_made_where_its_options_are_there_alone) {
+  const std::string searched =
+      job_text({.parallel = ", schedule: auto, schedule_options: {search_seconds: 0.1}"});
+  const StatusOr<AutoPlan> plan = plan_schedule_and_sizes(searched, profile_of({job_of({})}));
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  const std::string plain = job_text({.parallel = ", schedule: auto"});
+  EXPECT_EQ(plan_schedule_and_sizes(plain, profile_of({job_of({})}))->notes[0].find("-auto"),
+            std::string::npos);
+}
+
+TEST(PlanSchedule, a_budget_makes_blocks_recompute_and_what_is_written_fits_it) {
+  const JobText text = {.parallel = ", schedule: auto", .microbatch_size = "2", .blocks = 14};
+  const JobSpec free = read(plan_schedule_and_sizes(job_text(text), {}));
+  const int64_t peak = peak_of(free);
+  JobText tight = text;
+  tight.more = fmt::format("memory_budget: {}\n", peak * 3 / 4);
+  const StatusOr<AutoPlan> plan = plan_schedule_and_sizes(job_text(tight), {});
+  const JobSpec fits = read(plan);
+  EXPECT_LE(peak_of(fits), peak * 3 / 4);
+  tight.more = "memory_budget: 1KB\n";
+  EXPECT_THAT(message(plan_schedule_and_sizes(job_text(tight), {}).status()),
+              HasSubstr("no plan fits memory_budget; the smallest that works is "));
+  // What the file says of recomputation stays as it is.
+  tight.more = "recompute: [3]\n";
+  EXPECT_THAT(read(plan_schedule_and_sizes(job_text(tight), {})).recompute, ElementsAre(3));
+}
+
+TEST(PlanSchedule, a_split_beside_it_and_costs_by_stage_are_refused) {
+  EXPECT_THAT(
+      message(plan_schedule_and_sizes(job_text({.parallel = ", schedule: auto, split: ends-lighter"}), {})
+                  .status()),
+      HasSubstr("line 6: parallel.split: expected auto, or nothing, beside `schedule: auto`"));
+  const std::string by_stage =
+      job_text({.parallel = ", schedule: auto",
+                .more = "device: {kind: emulated, costs: {stages: {forward: 1, backward: 2}}}\n"});
+  EXPECT_THAT(message(plan_schedule_and_sizes(by_stage, {}).status()),
+              HasSubstr("line 7: device.costs: expected costs by layer"));
+  const std::string named = job_text({.parallel = ", schedule: 1f1b"});
+  EXPECT_EQ(plan_schedule_and_sizes(named, {})->yaml, named);
+}
+
+TEST(PlanMicrobatches, a_fixed_cost_asks_for_larger_ones_and_bubbles_for_smaller_ones) {
+  const JobSpec one = job_of({}), four = job_of({.microbatch_size = "4"});
+  const std::string yaml = job_text({.microbatch_size = "auto"});
+  const auto size_for = [&](double fixed, double per_token) {
+    const Truths truths = {.embedding = {fixed, per_token},
+                           .block = {fixed, per_token},
+                           .head = {fixed, per_token},
+                           .experts = {}};
+    const JobSpec chosen = read(plan_schedule_and_sizes(yaml, profile_of({one, four}, truths)));
+    // By the truth, no other size is better by what a simulation tells apart.
+    for (const std::string size : {"1", "2", "4", "8", "16"}) {
+      EXPECT_LE(static_cast<double>(true_step_ns(chosen, truths)),
+                1.02 * static_cast<double>(true_step_ns(job_of({.microbatch_size = size}), truths)));
+    }
+    return chosen.train.microbatch_size;
+  };
+  EXPECT_EQ(size_for(0.001, 1), 1);
+  EXPECT_EQ(size_for(100, 0.001), 16);
+  const int64_t between = size_for(16, 1);
+  EXPECT_GT(between, 1);
+  EXPECT_LT(between, 16);
+}
+
+TEST(PlanMicrobatches, costs_of_one_size_cannot_choose) {
+  const std::string yaml = job_text({.microbatch_size = "auto"});
+  EXPECT_THAT(
+      message(plan_schedule_and_sizes(yaml, profile_of({job_of({})})).status()),
+      HasSubstr("train.microbatch_size: auto needs costs of any size of microbatch, and job run-0 ran with "
+                "train.microbatch_size 1 alone"));
+}
+
+TEST(PlanMicrobatches, a_split_that_is_written_stays) {
+  const std::string yaml =
+      job_text({.parallel = ", split: {layers: [1, 2, 2, 3]}", .microbatch_size = "auto"});
+  const StatusOr<AutoPlan> plan = plan_schedule_and_sizes(yaml, {});
+  const JobSpec chosen = read(plan);
+  EXPECT_EQ(chosen.parallel.split[3].size(), 4u);
+  EXPECT_THAT(plan->yaml, HasSubstr("split: {layers: [1, 2, 2, 3]}"));
+  EXPECT_THAT(plan->notes[0], HasSubstr("microbatch_size: auto is "));
+}
+
+// All splits of 8 blocks over 3 ranks.
+int64_t best_of_all_splits(const JobText& text) {
+  int64_t best = INT64_MAX;
+  for (int a = 0; a <= 8; ++a) {
+    for (int b = 0; a + b <= 8; ++b) {
+      if (b == 0) continue;
+      JobText split = text;
+      split.parallel += fmt::format(", split: {{layers: [{}, {}, {}]}}", a, b, 8 - a - b);
+      best = std::min(best, true_step_ns(job_of(split)));
+    }
+  }
+  return best;
+}
+
+TEST(PlanSplit, measured_costs_give_the_best_split_before_the_first_step) {
+  const JobText text = {.pipeline = "3"};
+  const StatusOr<AutoPlan> plan = plan_split(job_text(text), profile_of({job_of(text)}));
+  const JobSpec chosen = read(plan);
+  EXPECT_NE(chosen.parallel.split, job_of(text).parallel.split);
+  EXPECT_EQ(true_step_ns(chosen), best_of_all_splits(text));
+  ASSERT_EQ(plan->notes.size(), 1u);
+  EXPECT_THAT(plan->notes[0], HasSubstr("split: auto is planned from measured runs of job run-0"));
+  EXPECT_THAT(plan->notes[0], HasSubstr("with equal counts"));
+}
+
+TEST(PlanSplit, emulated_costs_by_layer_are_taken_and_those_by_stage_are_not) {
+  const auto with_costs = [](const std::string& costs) {
+    return job_text({.more = "device: {kind: emulated, costs: {" + costs + "}}\n"});
+  };
+  const StatusOr<AutoPlan> plan = plan_split(
+      with_costs("layers: {embedding: {forward: 0.5, backward: 1}, block: {forward: 3, backward: 6}, "
+                 "head: {forward: 10, backward: 19}}"),
+      {});
+  EXPECT_EQ(read(plan).parallel.split.back().size(), 1u);  // the head alone
+  EXPECT_THAT(plan->notes[0], HasSubstr("split: auto is planned from device.costs: a step of"));
+  const std::string by_stage = with_costs("stages: {forward: 1, backward: 2}");
+  EXPECT_EQ(plan_split(by_stage, {})->yaml, by_stage);
+}
+
+TEST(PlanSplit, rates_move_layers_only_for_more_than_their_error) {
+  // A head of 1,024 words is worth some three blocks; one of 256 less than one.
+  const std::string large = job_text({.vocabulary = 1024});
+  const StatusOr<AutoPlan> plan = plan_split(large, {});
+  EXPECT_LT(read(plan).parallel.split.back().size(), job_of({}).parallel.split.back().size());
+  ASSERT_EQ(plan->notes.size(), 1u);
+  EXPECT_THAT(plan->notes[0], HasSubstr("rates of 100 GFLOP/s and 20 GB/s, not measurements"));
+  const std::string small = job_text({.pipeline = "2", .blocks = 16});
+  EXPECT_EQ(plan_split(small, {})->yaml, small);
+  EXPECT_THAT(plan_split(small, {})->notes, IsEmpty());
+}
+
+TEST(PlanSplit, what_is_written_or_would_change_a_bit_stays) {
+  const auto stays = [](const JobText& text) {
+    const std::string yaml = job_text(text);
+    const StatusOr<AutoPlan> plan = plan_split(yaml, {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->yaml, yaml);
+  };
+  stays({.parallel = ", split: ends-lighter", .vocabulary = 1024});
+  stays({.pipeline = "1", .vocabulary = 1024});
+  stays({.parallel = ", schedule: dualpipe", .vocabulary = 1024});
+  stays(
+      {.parallel = ", schedule: pipedream", .train = ", optimizer: {clip_grad_norm: 0}", .vocabulary = 1024});
+}
+
+}  // namespace
+}  // namespace penstock::plan

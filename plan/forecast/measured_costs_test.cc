@@ -1,0 +1,124 @@
+#include "plan/forecast/measured_costs.h"
+
+#include <gmock/gmock.h>
+
+#include "plan/forecast/testing/jobs.h"
+
+namespace penstock::plan {
+namespace {
+
+using testing::forward_ms;
+using ::testing::HasSubstr;
+using testing::job_of;
+using testing::JobText;
+using testing::measured;
+using testing::run_of;
+using testing::Truths;
+
+// Times of the job's items by the model against what they truly take.
+void expect_truth(const LayerCostModel& model, const JobSpec& job, const Truths& truths = {}) {
+  const StatusOr<JobCosts> costs = model.costs(job);
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  const std::vector<Item> items = model_items(job.model);
+  ASSERT_EQ(costs->layers.layers.size(), items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const double forward = 1e6 * forward_ms(job, truths, items[i]);
+    const bool again = items[i].kind == ItemKind::Block && job.recomputes(items[i].layer);
+    EXPECT_NEAR(static_cast<double>(costs->layers.forward_ns[i]), forward, 2e-3 * forward + 100)
+        << to_string(items[i]);
+    EXPECT_NEAR(static_cast<double>(costs->layers.layers[i].keep.time_ns), (again ? 4 : 3) * forward,
+                2e-3 * forward + 100)
+        << to_string(items[i]);
+  }
+}
+
+TEST(MeasuredCosts, runs_say_what_layers_of_another_split_and_more_blocks_take) {
+  const StatusOr<LayerCostModel> model = measured_model({measured("before", job_of({}))});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->is_measured);
+  EXPECT_THAT(model->source, HasSubstr("measured runs of job before (stages within 0.0 % on average"));
+  expect_truth(*model, job_of({.pipeline = "6", .blocks = 13}));
+}
+
+TEST(MeasuredCosts, blocks_that_were_measured_in_one_way_are_known_in_the_other) {
+  const StatusOr<LayerCostModel> kept = measured_model({measured("kept", job_of({}))});
+  const JobSpec again = job_of({.more = "recompute: [1, 2]\n"});
+  expect_truth(*kept, again);
+  const JobSpec all = job_of({.more = "recompute: full\n"});
+  const StatusOr<LayerCostModel> recomputed = measured_model({measured("again", all)});
+  ASSERT_TRUE(recomputed.ok()) << recomputed.status();
+  expect_truth(*recomputed, again);
+}
+
+TEST(MeasuredCosts, two_sizes_of_microbatch_give_those_of_any) {
+  const JobSpec one = job_of({}), four = job_of({.microbatch_size = "4"});
+  const JobSpec two = job_of({.microbatch_size = "2"});
+  const StatusOr<LayerCostModel> of_one = measured_model({measured("one", one)});
+  EXPECT_THAT(of_one->one_size, HasSubstr("job one ran with train.microbatch_size 1 alone"));
+  EXPECT_THAT(
+      message(of_one->costs(two).status()),
+      HasSubstr("job one: measured with train.microbatch_size 1, found 2; a run at another size beside it"));
+  const StatusOr<LayerCostModel> model = measured_model({measured("one", one), measured("four", four)});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->one_size, "");
+  expect_truth(*model, two);
+  expect_truth(*model, job_of({.microbatch_size = "8"}));
+}
+
+TEST(MeasuredCosts, what_the_optimizer_took_goes_with_the_parameters_and_once_a_step) {
+  MeasuredJobRuns runs = measured("before", job_of({}));
+  const int64_t without = measured_model({runs})->costs(runs.job)->layers.layers[1].keep.time_ns;
+  runs.runs[0].optimizer_seconds = {0.01, 0.01, 0.01, 0.01};
+  const auto of_update = [&](const std::string& batch) {
+    const auto costs = measured_model({runs})->costs(job_of({.global_batch_size = batch}));
+    return costs->layers.layers[1].keep.time_ns - without;
+  };
+  EXPECT_GT(of_update("16"), 0);
+  EXPECT_NEAR(static_cast<double>(of_update("32")), static_cast<double>(of_update("16")) / 2, 2);
+}
+
+TEST(MeasuredCosts, a_step_that_the_costs_miss_is_the_error) {
+  MeasuredJobRuns runs = measured("before", job_of({}));
+  const double right = measured_model({runs})->error;  // of a step that was said to take a second
+  for (double& seconds : runs.runs[0].step_seconds) seconds = 2;
+  const StatusOr<LayerCostModel> model = measured_model({runs});
+  EXPECT_NEAR(1 - model->error, (1 - right) / 2, 1e-9);
+  EXPECT_THAT(model->source, HasSubstr("steps within"));
+}
+
+TEST(MeasuredCosts, a_type_of_layer_that_no_run_has_is_named_with_what_would_measure_it) {
+  const JobSpec experts = job_of(
+      {.model =
+           ", moe: {num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 16, layers: [1, 3]}"});
+  JobSpec dense = experts;
+  dense.model.moe.layers.clear();
+  const StatusOr<LayerCostModel> model = measured_model({measured("dense", dense)});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(message(model->costs(experts).status()),
+            "job dense has no block with experts: a run of a job that has one would say what it costs");
+  expect_truth(*measured_model({measured("experts", experts)}), experts);
+}
+
+TEST(MeasuredCosts, jobs_whose_layers_do_other_work_are_refused_with_the_difference) {
+  const JobSpec job = job_of({});
+  const StatusOr<LayerCostModel> model = measured_model({measured("before", job)});
+  EXPECT_EQ(why_layers_differ(job, job_of({.pipeline = "2", .global_batch_size = "32", .blocks = 12})), "");
+  EXPECT_EQ(message(model->costs(job_of({.vocabulary = 512})).status()),
+            "job before says nothing about this one: measured with model.vocab_size 256, found 512");
+  JobSpec other = job;
+  other.train.dtype = "bfloat16";
+  EXPECT_EQ(why_layers_differ(job, other), "measured with train.dtype float32, found bfloat16");
+  other = job;
+  other.device.threads = 3;
+  EXPECT_EQ(why_layers_differ(job, other), "measured with device.threads 0, found 3");
+  EXPECT_THAT(message(measured_model({measured("a", job), measured("b", other)}).status()),
+              HasSubstr("jobs a and b have other layers: measured with device.threads"));
+  EXPECT_THAT(message(measured_model({{"none", job, {}}}).status()),
+              HasSubstr("job none: nothing is measured"));
+  MeasuredJobRuns broken = measured("broken", job);
+  broken.runs[0].split[0].pop_back();
+  EXPECT_THAT(message(measured_model({broken}).status()), HasSubstr("job broken: "));
+}
+
+}  // namespace
+}  // namespace penstock::plan

@@ -1,0 +1,74 @@
+#include "plan/rebalancing/layer_fit.h"
+
+#include <set>
+#include <utility>
+
+namespace penstock::plan {
+namespace {
+
+constexpr double kNearlyNothingMs = 1e-6;
+
+std::vector<StageMeasurement> stages_of(const std::vector<JobRuns>& measured) {
+  std::vector<StageMeasurement> stages;
+  for (const JobRuns& of_job : measured) {
+    const auto tokens = static_cast<double>(of_job.job->tokens_per_microbatch());
+    for (const MeasuredRun& run : of_job.runs) {
+      for (size_t stage = 0; stage < run.stages.size(); ++stage) {
+        stages.push_back({.layers = layer_counts(*of_job.job, run.split[stage]),
+                          .forward_ms = 1e3 * forward_seconds(run.stages[stage]),
+                          .backward_ms = 1e3 * backward_seconds(run.stages[stage]),
+                          .tokens = tokens,
+                          .worker = ""});
+      }
+    }
+  }
+  return stages;
+}
+
+// A stage that is an embedding alone and takes next to nothing, at every size.
+void add_free_embedding(std::vector<StageMeasurement>& stages) {
+  std::set<double> sizes;
+  for (const StageMeasurement& stage : stages) sizes.insert(*stage.tokens);
+  for (const double tokens : sizes) {
+    stages.push_back({.layers = {{"embedding", 1}},
+                      .forward_ms = kNearlyNothingMs,
+                      .backward_ms = kNearlyNothingMs,
+                      .tokens = tokens,
+                      .worker = ""});
+  }
+}
+
+}  // namespace
+
+std::string cost_type_of(const JobSpec& job, const Item& item) {
+  if (item.kind == ItemKind::Embedding) return "embedding";
+  if (item.kind == ItemKind::Head) return "head";
+  std::string type = job.model.has_experts(item.layer) ? "block with experts" : "block";
+  if (job.recomputes(item.layer)) type += ", recomputed";
+  return type;
+}
+
+LayerCounts layer_counts(const JobSpec& job, const std::vector<Item>& items) {
+  LayerCounts counts;
+  for (const Item& item : items) ++counts[cost_type_of(job, item)];
+  return counts;
+}
+
+StatusOr<LayerFit> fit_layers(const std::vector<JobRuns>& measured) {
+  std::vector<StageMeasurement> stages = stages_of(measured);
+  StatusOr<FittedTimes> times = fit_layer_times(stages);
+  if (times.ok() || stages.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(times.status());
+    return LayerFit{*std::move(times), ""};
+  }
+  add_free_embedding(stages);
+  times = fit_layer_times(stages);
+  if (times.ok())
+    return LayerFit{*std::move(times),
+                    "these stages cannot tell the embedding from the blocks: it is taken as nothing"};
+  return with_context(
+      times.status(),
+      "the measured stages do not say what a layer of each type costs; a run with another split would");
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,179 @@
+#include "plan/spec/auto_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/text.h"
+#include "plan/schedule/families.h"
+#include "plan/spec/internal/value_in_text.h"
+#include "plan/spec/internal/yaml_tree.h"
+#include "plan/spec/split_source.h"
+
+namespace penstock::plan {
+namespace {
+
+constexpr size_t kSizesMax = 16;
+constexpr int64_t kBatchMax = 1 << 20;
+constexpr KeyInSection kScheduleOptions = {"parallel", "schedule_options"};
+
+const YamlNode::Entry* find(const YamlNode& root, const KeyInSection& place) {
+  const YamlNode::Entry* section = root.find(place.section);
+  return section == nullptr ? nullptr : section->value.find(place.key);
+}
+
+bool says_auto(const YamlNode::Entry* entry) {
+  return entry != nullptr && entry->value.is(YamlNode::Kind::Scalar) && entry->value.text == "auto";
+}
+
+// What is no whole number within the bounds is told by parse_job_spec.
+int64_t number_of(const YamlNode& root, const KeyInSection& place) {
+  const YamlNode::Entry* entry = find(root, place);
+  if (entry == nullptr || !entry->value.is(YamlNode::Kind::Scalar)) return 1;
+  const std::string& text = entry->value.text;
+  int64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_read = failure == std::errc() && end == text.data() + text.size();
+  return is_read && number >= 1 && number <= kBatchMax ? number : 1;
+}
+
+bool is_power_of_two(int64_t number) {
+  return (number & (number - 1)) == 0;
+}
+
+std::vector<int64_t> microbatch_sizes(const YamlNode& root) {
+  const int64_t pipelines = number_of(root, {"parallel", "expert"}) * number_of(root, {"parallel", "data"});
+  const int64_t sequences = std::max<int64_t>(1, number_of(root, {"train", "global_batch_size"}) / pipelines);
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= sequences; ++size) {
+    if (sequences % size == 0) sizes.push_back(size);
+  }
+  if (sizes.size() > kSizesMax) std::erase_if(sizes, [](int64_t size) { return !is_power_of_two(size); });
+  return sizes;
+}
+
+StatusOr<std::string> written(const std::string& yaml, const KeyInSection& place, const std::string& value) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::optional<std::string> text, with_value(yaml, place, value));
+  if (text) return *std::move(text);
+  return invalid_argument("{}: expected a section in which {} can be written; write it there: {}: {}",
+                          place.section, place.key, place.key, value);
+}
+
+StatusOr<bool> has_schedule_options(const std::string& yaml) {
+  Problems problems;
+  const YamlNode root = parse_yaml(yaml, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  return find(root, kScheduleOptions) != nullptr;
+}
+
+// Options of a search are of no use to a schedule that needs none.
+StatusOr<std::string> with_schedule(std::string text, const std::string& schedule) {
+  PENSTOCK_ASSIGN_OR_RETURN(text, written(text, {"parallel", "schedule"}, schedule));
+  PENSTOCK_ASSIGN_OR_RETURN(const bool has_options, has_schedule_options(text));
+  if (!has_options || is_searched_schedule(schedule)) return text;
+  return written(text, kScheduleOptions, "{}");
+}
+
+// Nothing is checked.
+StatusOr<std::string> with_numbers(std::string text, const PlannedFields& fields) {
+  if (fields.schedule) {
+    PENSTOCK_ASSIGN_OR_RETURN(text, with_schedule(std::move(text), *fields.schedule));
+  }
+  if (fields.stages_per_rank) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        text, written(text, {"parallel", "stages_per_rank"}, fmt::format("{}", *fields.stages_per_rank)));
+  }
+  if (fields.microbatch_size) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        text, written(text, {"train", "microbatch_size"}, fmt::format("{}", *fields.microbatch_size)));
+  }
+  return text;
+}
+
+// What follows stands behind all sections, in lines of its own.
+std::string with_lines(std::string text, const PlannedFields& fields, const std::vector<std::string>& notes) {
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  if (!fields.recompute.empty()) text += fmt::format("recompute: [{}]\n", fmt::join(fields.recompute, ", "));
+  for (std::string note : notes) {
+    std::replace_if(
+        note.begin(), note.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    text += "# " + note + "\n";
+  }
+  return text;
+}
+
+bool says(const JobSpec& job, const PlannedFields& fields) {
+  return (!fields.schedule || job.parallel.schedule == *fields.schedule) &&
+         (!fields.stages_per_rank || job.parallel.stages_per_rank == *fields.stages_per_rank) &&
+         (!fields.microbatch_size || job.train.microbatch_size == *fields.microbatch_size) &&
+         (!fields.split || job.parallel.split == *fields.split) &&
+         (fields.recompute.empty() || job.recompute == fields.recompute);
+}
+
+std::string words_of(const PlannedFields& fields) {
+  std::vector<std::string> words;
+  if (fields.schedule) words.push_back("schedule: " + *fields.schedule);
+  if (fields.stages_per_rank) words.push_back(fmt::format("stages_per_rank: {}", *fields.stages_per_rank));
+  if (fields.microbatch_size) words.push_back(fmt::format("microbatch_size: {}", *fields.microbatch_size));
+  if (fields.split) words.push_back("split: " + to_text(*fields.split));
+  if (!fields.recompute.empty())
+    words.push_back(fmt::format("recompute: [{}]", fmt::join(fields.recompute, ", ")));
+  return join(words);
+}
+
+}  // namespace
+
+StatusOr<AutoFields> auto_fields(const std::string& yaml) {
+  Problems problems;
+  const YamlNode root = parse_yaml(yaml, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  const YamlNode::Entry* split = find(root, {"parallel", "split"});
+  return AutoFields{.schedule = says_auto(find(root, {"parallel", "schedule"})),
+                    .split = split == nullptr || says_auto(split),
+                    .microbatch_size = says_auto(find(root, {"train", "microbatch_size"}))};
+}
+
+StatusOr<std::vector<JobSpec>> jobs_to_plan(const std::string& yaml) {
+  PENSTOCK_ASSIGN_OR_RETURN(const AutoFields fields, auto_fields(yaml));
+  Problems problems;
+  const YamlNode root = parse_yaml(yaml, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  PlannedFields stand_ins;
+  if (fields.schedule) {
+    const bool several = number_of(root, {"parallel", "stages_per_rank"}) > 1;
+    const bool searched = find(root, kScheduleOptions) != nullptr;
+    stand_ins.schedule = searched ? (several ? "v-auto" : "zb-auto") : several ? "interleaved-1f1b" : "1f1b";
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_numbers(yaml, stand_ins));
+  std::vector<JobSpec> jobs;
+  if (!fields.microbatch_size) {
+    PENSTOCK_ASSIGN_OR_RETURN(jobs.emplace_back(), parse_job_spec(text));
+    return jobs;
+  }
+  Status refusal;
+  for (const int64_t size : microbatch_sizes(root)) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string sized, with_numbers(text, {.microbatch_size = size}));
+    StatusOr<JobSpec> job = parse_job_spec(sized);
+    if (job.ok())
+      jobs.push_back(*std::move(job));
+    else
+      refusal = job.status();
+  }
+  if (jobs.empty()) return refusal;
+  return jobs;
+}
+
+StatusOr<std::string> with_planned_fields(const std::string& yaml, const PlannedFields& fields,
+                                          const std::vector<std::string>& notes) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::string text, with_numbers(yaml, fields));
+  if (fields.split) {
+    PENSTOCK_ASSIGN_OR_RETURN(text, written(text, {"parallel", "split"}, to_text(*fields.split)));
+  }
+  text = with_lines(std::move(text), fields, notes);
+  PENSTOCK_ASSIGN_OR_RETURN(const JobSpec job, parse_job_spec(text));
+  if (says(job, fields)) return text;
+  return invalid_argument("the job file cannot be written in place; write it there: {}", words_of(fields));
+}
+
+}  // namespace penstock::plan
