@@ -21,7 +21,7 @@ add_custom_target(penstock_python_protocol ALL DEPENDS ${python_stamp})
 
 # One test a class: they start their own processes on free ports, and hold to bounds in seconds, so each runs alone.
 foreach(test numerics_test.OneCurve numerics_test.WhatCanBeLearnt failure_test.Failures failure_test.CoordinatorRestart
-             failure_test.Waiting recovery_test.Recovery data_test.OwnTokens moe_test.ExpertsOverRanks degrees_test.Degrees checkpoint_test.Checkpoint trace_test.Trace emulated_test.Emulated rebalance_test.EmulatedPipeline rebalance_test.BitsOfARebalancedJob command_line_test.CommandLine command_line_test.Offline)
+             failure_test.Waiting recovery_test.Recovery data_test.OwnTokens moe_test.ExpertsOverRanks degrees_test.Degrees checkpoint_test.Checkpoint trace_test.Trace emulated_test.Emulated rebalance_test.EmulatedPipeline rebalance_test.BitsOfARebalancedJob planning_test.PlannedFromAMeasuredJob planning_test.PlannedFromAnEmulatedJob command_line_test.CommandLine command_line_test.Offline)
   add_test(NAME integration:${test}
     COMMAND ${PENSTOCK_PYTHON} -m unittest -v tests.integration.${test}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

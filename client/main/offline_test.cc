@@ -2,58 +2,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+
+#include "client/main/testing/built_binary.h"
 
 namespace penstock::client {
 namespace {
 
 using Json = nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+using testing::Ran;
 
-struct Ran {
-  int exit_code = -1;
-  std::string out;
-  std::string error;
-};
-
-class Offline : public testing::Test {
+class Offline : public testing::BuiltBinary {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "penstock_offline_XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
-  std::string contents(const std::string& name) const {
-    std::ifstream file(path(name), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name), std::ios::binary) << text;
-  }
-
-  Ran penstock(const std::string& arguments, const std::string& output = "out.txt") const {
-    const std::string command = "cd '" + folder_ + "' && '" PENSTOCK_BINARY_DIR "/bin/penstock' " +
-                                arguments + " > " + output + " 2> error.txt < /dev/null";
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents("out.txt"), contents("error.txt")};
-  }
-
- private:
-  std::string folder_;
+  Offline() : BuiltBinary(PENSTOCK_BINARY_DIR "/bin/penstock") {}
 };
 
 TEST_F(Offline, the_published_interleaved_schedule_has_its_published_figures) {
@@ -206,214 +171,6 @@ TEST_F(Offline, bad_requests_are_refused_with_the_field_and_exit_code_two) {
   refused("schedule 1f1b -p 4 -m 8 -o png", "png not in {text,json,svg,perfetto,torch-csv,torch-csv-comms}");
   refused("scedule 1f1b", "unknown command scedule (did you mean schedule?)");
   refused("get", "kind is required; see `penstock get --help`");
-}
-
-constexpr const char* kFourLayers =
-    R"({"layers": [{"name": "embedding", "time_ms": 1, "activation_bytes": 10, "static_bytes": 100},
-                   {"name": "block.0", "time_ms": 4, "activation_bytes": 10, "static_bytes": 100},
-                   {"name": "block.1", "time_ms": 4, "activation_bytes": 10, "static_bytes": 100,
-                    "recompute": {"time_ms": 5.5, "activation_bytes": 1}},
-                   {"name": "head", "time_ms": 7, "activation_bytes": 10, "static_bytes": 100}]})";
-
-TEST_F(Offline, layers_are_cut_into_stages) {
-  write("costs.json", kFourLayers);
-  const Ran ran = penstock("partition costs.json -p 2 -o json");
-  ASSERT_EQ(ran.exit_code, 0) << ran.error;
-  const Json json = Json::parse(ran.out);
-  EXPECT_EQ(json["split"], Json({0, 3, 4}));
-  EXPECT_EQ(json["stage_ms"], Json({9, 7}));
-  EXPECT_EQ(json["slowest_ms"], 9);
-  EXPECT_EQ(json["peak_bytes"], Json({360, 110}));  // two microbatches in flight, then one
-  EXPECT_EQ(json["recomputed"], Json({0, 0}));
-
-  const Json tight = Json::parse(penstock("partition costs.json -p 2 --memory-budget 345 -o json").out);
-  EXPECT_EQ(tight["recomputed"], Json({1, 0}));
-  EXPECT_EQ(tight["recomputed_layers"], Json({"block.1"}));
-  EXPECT_EQ(tight["slowest_ms"], 10.5);
-
-  const Json chunks = Json::parse(penstock("partition costs.json -p 2 -s 2 --placement v -o json").out);
-  EXPECT_EQ(chunks["chunks"], Json::parse("[[0, 1], [1, 2], [2, 3], [3, 4]]"));
-  EXPECT_EQ(chunks["rank_ms"], Json({8, 8}));
-
-  const Ran table = penstock("partition costs.json -p 2");
-  EXPECT_THAT(table.out, HasSubstr("embedding to block.1"));
-  EXPECT_THAT(table.out, HasSubstr("slowest rank 9ms"));
-}
-
-TEST_F(Offline, a_split_that_does_not_fit_is_answered_with_the_budget_that_works) {
-  write("costs.json", kFourLayers);
-  const Ran text = penstock("partition costs.json -p 2 --memory-budget 200");
-  EXPECT_EQ(text.exit_code, 1);
-  EXPECT_THAT(text.error, HasSubstr("the smallest budget that works is 240 bytes"));
-  const Ran machine = penstock("partition costs.json -p 2 --memory-budget 200 -o json");
-  EXPECT_EQ(machine.exit_code, 1);
-  EXPECT_EQ(Json::parse(machine.out)["feasible"], false);
-  EXPECT_EQ(Json::parse(machine.out)["smallest_budget_bytes"], 240);
-  EXPECT_EQ(penstock("partition costs.json -p 2 --memory-budget 240").exit_code, 0);
-}
-
-TEST_F(Offline, costs_with_a_mistake_are_refused_with_their_place) {
-  const auto refused = [&](const std::string& costs, const std::string& options, const std::string& why) {
-    write("costs.json", costs);
-    const Ran ran = penstock("partition costs.json " + options);
-    EXPECT_EQ(ran.exit_code, 2) << why;
-    EXPECT_THAT(ran.error, HasSubstr(why));
-  };
-  refused("{", "-p 2", "costs.json: ");
-  refused("{}", "-p 2", "costs.json: layers: missing");
-  refused(R"({"layers": [{"time_ms": -1}]})", "-p 1", "costs.json: layers[0].time_ms: expected milliseconds");
-  refused(R"({"layers": [{"time_ms": 1, "recompute": {}}]})", "-p 1", "layers[0].recompute.time_ms: missing");
-  refused(R"({"layers": [{"time_ms": 1}]})", "-p 2",
-          "layers: expected at least one for each of 2 stages, found 1");
-  refused(R"({"layers": [{"time_ms": 1}], "worker_speed": [0]})", "-p 1",
-          "worker_speed: expected 0.01 to 100");
-  refused(kFourLayers, "-p 2 --schedule gpipe", "-m: missing; what gpipe holds depends on it");
-  refused(kFourLayers, "-p 2 -m 4 --schedule zb-v", "--schedule: zb-v puts 2 stages on a rank");
-  refused(kFourLayers, "-p 2 --placement v", "--placement: v puts two stages on a rank; add -s 2");
-}
-
-constexpr const char* kPlannedJob =
-    "name: planned\n"
-    "model: {vocab_size: 32000, hidden_size: 64, num_hidden_layers: 8, num_attention_heads: 2, "
-    "intermediate_size: 64,\n  max_position_embeddings: 32}\n"
-    "data: {source: text.txt, sequence_length: 32}\n"
-    "train: {steps: 10, global_batch_size: 16, microbatch_size: 2}\n"
-    "parallel: {pipeline: 2, schedule: 1f1b}\n";
-
-// A head that is worth six blocks: what is fitted goes into the plan, and what is planned into a job file that is accepted.
-TEST_F(Offline, a_job_is_planned_from_a_profile) {
-  write("job.yaml", kPlannedJob);
-  write("measured.json",
-        R"({"stages": [{"layers": {"embedding": 1, "block": 4}, "forward_ms": 9, "backward_ms": 17},
-                                        {"layers": {"block": 4}, "forward_ms": 8, "backward_ms": 16},
-                                        {"layers": {"block": 4, "head": 1}, "forward_ms": 20, "backward_ms": 40}]})");
-  write("fitted.json", penstock("fit measured.json -o json").out);
-  const std::string command = "plan job.yaml --profile fitted.json";
-  const Ran machine = penstock(command + " -o json");
-  ASSERT_EQ(machine.exit_code, 0) << machine.error;
-  const Json json = Json::parse(machine.out);
-  const Json& best = json["plans"][0];
-  EXPECT_EQ(json["microbatches"], 8);
-  EXPECT_GT(best["peak_bytes"][0], 0);  // predicted from the job
-  EXPECT_LT(best["step_ms"], json["baselines"]["uniform"]["step_ms"]);
-  for (const Json& plan : json["plans"]) EXPECT_LE(best["step_ms"], plan["step_ms"]);
-
-  const Ran table = penstock(command);
-  EXPECT_THAT(table.out, HasSubstr("1f1b, uniform"));
-  EXPECT_THAT(table.out, HasSubstr("parallel: {pipeline: 2"));
-
-  const std::string fragment = penstock(command + " -o job").out;
-  const std::string job = kPlannedJob;
-  write("planned.yaml", job.substr(0, job.find("parallel:")) + fragment);
-  const Ran checked = penstock("submit planned.yaml --dry-run --coordinator 127.0.0.1:1");
-  EXPECT_EQ(checked.exit_code, 0) << checked.error << fragment;
-  EXPECT_THAT(checked.out, HasSubstr("  most memory: rank "));
-
-  const Ran layout = penstock(command + " -o megatron-layout");
-  if (best["placement"] == "loop") {
-    EXPECT_EQ(layout.out.substr(0, 2), "Et");
-  } else {
-    EXPECT_EQ(layout.exit_code, 1);
-  }
-  EXPECT_EQ(Json::parse(penstock(command + " -o torchtitan").out).size(),
-            static_cast<size_t>(2 * best["stages_per_rank"].get<int>()));
-}
-
-TEST_F(Offline, what_recomputes_to_fit_goes_into_a_job_file_and_is_checked_for_what_was_planned) {
-  std::string job = kPlannedJob;
-  job.replace(job.find("32000"), 5, "256");  // activations are then what fills a rank
-  write("job.yaml", job);
-  write("types.json", R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 1},
-      "block": {"forward_ms": 4, "backward_ms": 8}, "head": {"forward_ms": 4, "backward_ms": 4}}})");
-  const std::string command = "plan job.yaml --profile types.json -o job";
-  const std::string refusal = penstock(command + " --memory-budget 1KB").error;
-  const std::string least = "the smallest budget that works is ";
-  ASSERT_THAT(refusal, HasSubstr(least));
-  const auto budget = std::to_string(std::stoll(refusal.substr(refusal.find(least) + least.size())));
-
-  const std::string fragment = penstock(command + " --memory-budget " + budget).out;
-  EXPECT_THAT(fragment, HasSubstr("\nrecompute: ["));
-  write("planned.yaml", job.substr(0, job.find("parallel:")) + fragment + "memory_budget: " + budget + "\n");
-  const Ran checked = penstock("submit planned.yaml --dry-run --coordinator 127.0.0.1:1");
-  EXPECT_EQ(checked.exit_code, 0) << checked.error << fragment;
-  const auto rest_of_line = [](const std::string& text, const std::string& before) {
-    const size_t begin = text.find(before) + before.size();
-    return text.substr(begin, text.find('\n', begin) - begin);
-  };
-  EXPECT_EQ(rest_of_line(checked.out, "  most memory: "), rest_of_line(fragment, "# memory: "));
-}
-
-TEST_F(Offline, a_plan_that_cannot_be_made_says_why) {
-  write("job.yaml", kPlannedJob);
-  write("costs.json", kFourLayers);
-  const auto fails = [&](const std::string& options, int exit_code, const std::string& why) {
-    const Ran ran = penstock("plan job.yaml " + options);
-    EXPECT_EQ(ran.exit_code, exit_code) << options;
-    EXPECT_THAT(ran.error, HasSubstr(why)) << options;
-  };
-  fails("--profile missing.json", 1, "--profile: missing.json: no such file, nor a name that a job can have");
-  fails("--profile costs.json --device-flops 1T", 2, "--profile: expected costs, or --device-flops");
-  fails("--device-flops fast", 2,
-        "--device-flops: expected a number with an optional unit, as 100G, found fast");
-  fails("--profile costs.json", 2,
-        "costs.json: layers: expected 10, the embedding, 8 blocks and the head of this job, found 4");
-  write("types.json", R"({"types": {"block": {"forward_ms": 1, "backward_ms": 2}}})");
-  fails("--profile types.json", 2, "types.json: types.embedding: missing");
-  write("types.json",
-        R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 2}, "block": {"forward_ms": 1,
-                          "backward_ms": 2}, "head": {"forward_ms": {"fixed_ms": 1, "per_token_ms": 0.01}, "backward_ms": 2}}})");
-  fails("--profile types.json --memory-budget 1KB", 1, "no plan fits; the smallest budget that works is ");
-}
-
-TEST_F(Offline, costs_of_types_come_from_whole_stages) {
-  write("measured.json",
-        R"({"stages": [{"layers": {"embedding": 1, "block": 4}, "forward_ms": 9, "backward_ms": 17},
-                                        {"layers": {"block": 4}, "forward_ms": 8, "backward_ms": 16},
-                                        {"layers": {"block": 4, "head": 1}, "forward_ms": 13, "backward_ms": 26}],
-                             "predict": [{"layers": {"block": 3, "head": 1}}, {"layers": {"embedding": 1}}]})");
-  const Ran ran = penstock("fit measured.json -o json");
-  ASSERT_EQ(ran.exit_code, 0) << ran.error;
-  const Json json = Json::parse(ran.out);
-  EXPECT_NEAR(json["types"]["block"]["forward_ms"], 2, 1e-9);
-  EXPECT_NEAR(json["types"]["head"]["backward_ms"], 10, 1e-9);
-  EXPECT_NEAR(json["predicted"][0]["forward_ms"], 11, 1e-9);
-  EXPECT_NEAR(json["predicted"][1]["backward_ms"], 1, 1e-9);
-  EXPECT_NEAR(json["residual"]["max_percent"], 0, 1e-9);
-  EXPECT_THAT(penstock("fit measured.json").out, HasSubstr("block"));
-
-  write("measured.json", R"({"stages": [{"layers": {"block": 1.5}, "forward_ms": 1, "backward_ms": 1}]})");
-  const Ran refused = penstock("fit measured.json");
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.error, HasSubstr("measured.json: stages[0].layers.block: expected a count"));
-}
-
-TEST_F(Offline, a_trace_is_diagnosed) {
-  const auto cell = [](double ms) { return Json({{"7", {ms, ms * 1.01}}, {"9", {ms * 0.99, ms}}}); };
-  Json raw;
-  for (const int replica : {0, 1}) {
-    for (const int stage : {0, 1, 2}) {
-      const std::string name = "dp" + std::to_string(replica) + "_stage" + std::to_string(stage);
-      raw[name + "_F"] = cell(stage == 2 ? 20 : 10);
-      raw[name + "_B"] = cell(stage == 2 ? 35 : 20);
-    }
-  }
-  write("trace.json", Json({{"traces", {{"mine", {{"raw_ms", raw}}}}}}).dump());
-  const Ran ran = penstock("diagnose --trace trace.json -o json");
-  ASSERT_EQ(ran.exit_code, 0) << ran.error;
-  EXPECT_EQ(Json::parse(ran.out)["verdict"], "imbalance");
-  EXPECT_EQ(Json::parse(ran.out)["where"]["stage"], 2);
-  EXPECT_NEAR(Json::parse(ran.out)["evidence"]["stage_factor"][2], 55.0 / 30, 1e-6);
-  const Ran text = penstock("diagnose --trace trace.json");
-  EXPECT_THAT(text.out, HasSubstr("imbalance: stage 2 takes 1.83 times the median stage"));
-
-  raw.erase("dp1_stage1_B");
-  write("trace.json", Json({{"raw_ms", raw}}).dump());
-  const Ran refused = penstock("diagnose --trace trace.json");
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.error,
-              HasSubstr("trace.json: stage 1 replica 1: expected as many forwards as backwards"));
-  EXPECT_EQ(penstock("diagnose").exit_code, 2);
-  EXPECT_THAT(penstock("diagnose somejob --trace trace.json").error, HasSubstr("expected a job, or --trace"));
 }
 
 TEST_F(Offline, every_command_helps_with_examples) {
