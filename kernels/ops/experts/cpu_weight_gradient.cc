@@ -8,7 +8,7 @@
 namespace penstock::kernels::cpu {
 namespace {
 
-constexpr int64_t kFeatures = 128;
+constexpr int64_t kFeatures = 192;
 constexpr int64_t kRowsOfSum = 512;
 constexpr int64_t kRoundBytes =
     512 * 1024;  // of right operands, so that they are still in the cache when they are read
