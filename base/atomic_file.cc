@@ -7,8 +7,18 @@
 #include <cstring>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 namespace penstock {
+namespace {
+
+Status refused_by_system(const std::string& path, const char* what, int reason) {
+  const bool full = reason == ENOSPC || reason == EDQUOT;
+  return error(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, "{} cannot be {}: {}", path,
+               what, std::strerror(reason));
+}
+
+}  // namespace
 
 StatusOr<AtomicFile> AtomicFile::create(const std::string& path) {
   AtomicFile file;
@@ -28,10 +38,7 @@ AtomicFile::~AtomicFile() {
 }
 
 Status AtomicFile::failed(const char* what) const {
-  const int reason = errno;
-  const bool full = reason == ENOSPC || reason == EDQUOT;
-  return error(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, "{} cannot be {}: {}", path_,
-               what, std::strerror(reason));
+  return refused_by_system(path_, what, errno);
 }
 
 Status AtomicFile::write(std::span<const std::byte> bytes) {
@@ -71,6 +78,21 @@ Status write_atomically(const std::string& path, std::string_view text) {
   PENSTOCK_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   PENSTOCK_RETURN_IF_ERROR(file.write(text));
   return file.commit();
+}
+
+Status make_folder(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  std::vector<fs::path> missing;  // the deepest first
+  for (fs::path folder = (fs::path(path) / "").parent_path();
+       !folder.empty() && !fs::is_directory(folder, failure); folder = folder.parent_path())
+    missing.push_back(folder);
+  for (auto folder = missing.rbegin(); folder != missing.rend(); ++folder) {
+    fs::create_directory(*folder, failure);  // no failure where somebody has just made it
+    if (failure) return refused_by_system(path, "made", failure.value());
+    PENSTOCK_RETURN_IF_ERROR(sync_folder(folder->parent_path().string()));
+  }
+  return ok_status();
 }
 
 Status sync_folder(const std::string& folder) {

@@ -43,6 +43,10 @@ class AtomicFile {
 // A whole small file at once.
 Status write_atomically(const std::string& path, std::string_view text);
 
+// Makes the folder and those above it that are missing, each of which survives a crash of the machine. Errors begin with
+// the path: Unavailable, ResourceExhausted as above.
+Status make_folder(const std::string& path);
+
 // Makes names that were added to or removed from the folder survive a crash of the machine.
 Status sync_folder(const std::string& folder);
 

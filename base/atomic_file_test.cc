@@ -65,5 +65,22 @@ TEST_F(AtomicFileTest, folder_that_is_missing_is_named) {
   EXPECT_THAT(message(file.status()), HasSubstr("none/a cannot be made: No such file"));
 }
 
+TEST_F(AtomicFileTest, folders_are_made_with_those_above_them_once_and_again) {
+  for (int time = 0; time < 2; ++time) ASSERT_TRUE(make_folder(path("x/y/z/")).ok());
+  EXPECT_TRUE(fs::is_directory(path("x/y/z")));
+  EXPECT_TRUE(make_folder(path("x/y/../w")).ok());
+  EXPECT_TRUE(fs::is_directory(path("x/w")));
+}
+
+TEST_F(AtomicFileTest, folder_whose_place_is_taken_by_a_file_is_refused_by_name) {
+  ASSERT_TRUE(write_atomically(path("a"), "mine").ok());
+  for (const char* name : {"a", "a/b"}) {
+    const Status status = make_folder(path(name));
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(message(status), HasSubstr(path("a")));
+  }
+  EXPECT_EQ(text_of("a"), "mine");
+}
+
 }  // namespace
 }  // namespace penstock
