@@ -90,6 +90,14 @@ TEST_F(CheckpointFolder, without_its_manifest_it_is_no_checkpoint) {
   EXPECT_THAT(error_of_load(), HasSubstr("not written to its end"));
 }
 
+TEST_F(CheckpointFolder, manifest_of_a_gigabyte_is_refused_by_its_size) {
+  std::filesystem::resize_file(folder_.path(in(kManifestFile)), int64_t{1} << 30);  // no blocks behind it
+  const Status refused = Checkpoint::open(path_).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(message(refused),
+              AllOf(HasSubstr(in(kManifestFile)), HasSubstr("268435456"), HasSubstr("1073741824")));
+}
+
 TEST_F(CheckpointFolder, under_the_name_of_another_step_is_refused) {
   std::filesystem::rename(path_, folder_.path("step-000000060"));
   EXPECT_THAT(message(load_sample(folder_.path("step-000000060"))),

@@ -20,7 +20,7 @@ Status failed(const std::string& path, const char* what, const std::error_code& 
 StatusOr<std::vector<std::string>> names_in(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code failure;
-  if (!fs::exists(directory, failure)) return names;
+  if (!fs::exists(directory, failure) && !failure) return names;
   for (fs::directory_iterator entry(directory, failure), end; !failure && entry != end;
        entry.increment(failure))
     names.push_back(entry->path().filename().string());
@@ -28,15 +28,29 @@ StatusOr<std::vector<std::string>> names_in(const std::string& directory) {
   return names;
 }
 
-// Out of sight first: what is half removed must not be taken for half written.
-Status remove_checkpoint(const std::string& directory, const std::string& name) {
-  const std::string hidden = directory + "/" + kRemovedPrefix + name;
+std::string hidden_path(const std::string& directory, const std::string& name) {
+  return directory + "/" + kRemovedPrefix + name;
+}
+
+// Out of sight: what is half removed must not be taken for half written.
+Status hide_checkpoint(const std::string& directory, const std::string& name) {
+  const std::string hidden = hidden_path(directory, name);
   std::error_code failure;
   fs::remove_all(hidden, failure);
   fs::rename(directory + "/" + name, hidden, failure);
-  if (failure) return failed(directory + "/" + name, "moved", failure);
+  return failure ? failed(directory + "/" + name, "moved", failure) : ok_status();
+}
+
+Status remove_hidden(const std::string& directory, const std::string& name) {
+  const std::string hidden = hidden_path(directory, name);
+  std::error_code failure;
   fs::remove_all(hidden, failure);
   return failure ? failed(hidden, "removed", failure) : ok_status();
+}
+
+Status remove_checkpoint(const std::string& directory, const std::string& name) {
+  PENSTOCK_RETURN_IF_ERROR(hide_checkpoint(directory, name));
+  return remove_hidden(directory, name);
 }
 
 Status refuse(const ListedCheckpoint& listed, const std::string& job, int64_t latest_step,
@@ -95,11 +109,16 @@ StatusOr<std::string> commit_draft(const std::string& directory, const std::stri
     if (before.ok() && before->manifest().job != manifest.job)
       return already_exists("{}: expected none, or one of job {}, found one of job {}: it stays", target,
                             manifest.job, before->manifest().job);
-    PENSTOCK_RETURN_IF_ERROR(remove_checkpoint(directory, name));
+    PENSTOCK_RETURN_IF_ERROR(hide_checkpoint(directory, name));
   }
   fs::rename(path, target, failure);
-  if (failure) return failed(path, "renamed into place", failure);
+  if (failure) {
+    std::error_code ignored;
+    fs::rename(hidden_path(directory, name), target, ignored);  // the one that was there, if there was one
+    return failed(path, "renamed into place", failure);
+  }
   PENSTOCK_RETURN_IF_ERROR(sync_folder(directory));
+  PENSTOCK_RETURN_IF_ERROR(remove_hidden(directory, name));
   return target;
 }
 

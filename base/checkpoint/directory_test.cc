@@ -36,6 +36,15 @@ TEST(CheckpointDirectory, lists_the_newest_first_and_nothing_else) {
   EXPECT_EQ(steps_in(folder.path("nowhere")), std::vector<int64_t>{});
 }
 
+TEST(CheckpointDirectory, that_cannot_be_looked_at_is_an_error_and_not_empty) {
+  // A job that took it for empty would begin at step 0.
+  const TemporaryFolder folder("penstock_directory_loop");
+  std::filesystem::create_symlink("loop", folder.path("loop"));
+  const auto listed = list_checkpoints(folder.path("loop"));
+  EXPECT_EQ(listed.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(message(listed.status()), HasSubstr("loop cannot be read"));
+}
+
 TEST(CheckpointDirectory, keeps_the_newest_and_what_is_not_ours) {
   const TemporaryFolder folder("penstock_directory_keep");
   for (const int64_t step : {10, 20, 30, 40}) write_sample(folder.path(), step);
@@ -83,6 +92,19 @@ TEST(CheckpointDirectory, one_of_the_same_step_is_replaced) {
   EXPECT_TRUE(testing::load_sample(path).ok());
 }
 
+TEST(CheckpointDirectory, links_in_it_are_removed_and_not_what_they_lead_to) {
+  const TemporaryFolder folder("penstock_directory_links");
+  const TemporaryFolder elsewhere("penstock_directory_elsewhere");
+  const std::string kept = write_sample(elsewhere.path(), 10);
+  for (const int64_t step : {20, 30}) write_sample(folder.path(), step);
+  std::filesystem::create_directory_symlink(kept, folder.path("step-000000010"));
+  std::filesystem::create_directory_symlink(kept, folder.path(draft_name("run", 1, 40)));
+  ASSERT_TRUE(remove_older(folder.path(), 30, 2).ok());
+  ASSERT_TRUE(remove_drafts(folder.path(), draft_prefix("run")).ok());
+  EXPECT_EQ(steps_in(folder.path()), (std::vector<int64_t>{30, 20}));
+  EXPECT_TRUE(testing::load_sample(kept).ok());
+}
+
 TEST(CheckpointDirectory, drafts_of_a_job_are_removed_and_no_others) {
   const TemporaryFolder folder("penstock_directory_drafts");
   write_sample(folder.path(), 10);
@@ -97,24 +119,26 @@ TEST(CheckpointDirectory, drafts_of_a_job_are_removed_and_no_others) {
 }
 
 // Writes checkpoints without end, and tells each one's step when it is committed.
-[[noreturn]] void write_until_killed(const std::string& directory, int told) {
+[[noreturn]] void write_until_killed(const std::string& directory, testing::Layout layout, int told) {
   for (int64_t step = 1;; ++step) {
-    write_sample(directory, step);
+    write_sample(directory, step, layout);
     (void)!write(told, &step, sizeof step);
     (void)remove_older(directory, step, 2);
   }
 }
 
-TEST(CheckpointDirectory, killed_while_writing_leaves_a_whole_one_and_none_that_is_half) {
+class KilledWriter : public ::testing::TestWithParam<testing::Layout> {};
+
+TEST_P(KilledWriter, leaves_a_whole_one_and_none_that_is_half) {
   const char* scale = std::getenv("PENSTOCK_TEST_SCALE");
-  const int kills = scale != nullptr && std::string(scale) == "full" ? 200 : 20;
+  const int kills = scale != nullptr && std::string(scale) == "full" ? 200 : 10;
   std::mt19937_64 random(7);
   for (int kill_number = 0; kill_number < kills; ++kill_number) {
     const TemporaryFolder folder("penstock_directory_kill");
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     const pid_t child = fork();
-    if (child == 0) write_until_killed(folder.path(), ends[1]);
+    if (child == 0) write_until_killed(folder.path(), GetParam(), ends[1]);
     close(ends[1]);
     // At a random moment of the writing of one of the first checkpoints.
     int64_t committed = 0;
@@ -126,13 +150,17 @@ TEST(CheckpointDirectory, killed_while_writing_leaves_a_whole_one_and_none_that_
     while (read(ends[0], &committed, sizeof committed) == static_cast<ssize_t>(sizeof committed)) {
     }
     close(ends[0]);
-    const auto newest = newest_checkpoint(folder.path(), "sample", 1 << 20, sample_tensors());
+    const auto newest = newest_checkpoint(folder.path(), "sample", 1 << 20, sample_tensors(GetParam()));
     ASSERT_TRUE(newest.ok()) << newest.status();
     ASSERT_TRUE(newest->checkpoint.has_value()) << "kill " << kill_number;
     EXPECT_GE(newest->checkpoint->manifest().step, committed);
     EXPECT_TRUE(newest->refused.empty()) << newest->refused.front();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, KilledWriter,
+                         ::testing::Values(testing::Layout::TwoRanks, testing::Layout::ShardedStates,
+                                           testing::Layout::Imported));
 
 }  // namespace
 }  // namespace penstock
