@@ -74,7 +74,7 @@ penstock_room(coordinator/rebalancing USES base plan/spec plan/diagnosis plan/re
   TEST_USES plan/schedule plan/simulation)
 penstock_room(coordinator/controller USES base coordinator/core coordinator/rebalancing coordinator/store coordinator/telemetry
   coordinator/weights
-  proto/codec TEST_USES base/safetensors plan/spec)
+  proto/codec TEST_USES base/checkpoint base/safetensors plan/spec)
 penstock_room(coordinator/rpc USES base base/metrics proto proto/codec coordinator/core coordinator/controller
   LIBRARIES gRPC::grpc++ gRPC::grpc++_reflection nlohmann_json::nlohmann_json)
 penstock_program(penstock-coordinator coordinator/main USES base base/metrics coordinator/core coordinator/store

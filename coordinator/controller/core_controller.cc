@@ -56,16 +56,20 @@ StatusOr<JobView> with_losses(JobView view, StatusOr<std::vector<double>> losses
 }
 
 // Of weights and checkpoints, where the attempt has any; `planned` takes the checkpoint that it starts from.
-Status prepare_folders(const PlanAttempt& command, AttemptPlanned& planned) {
+// `locks`: of checkpoint.directory, by job.
+Status prepare_folders(const PlanAttempt& command, std::map<std::string, FileLock>& locks,
+                       AttemptPlanned& planned) {
   if (!command.weights.directory.empty()) PENSTOCK_RETURN_IF_ERROR(prepare_weights_folder(command.weights));
   const CheckpointsOfAttempt& checkpoints = command.checkpoints;
-  PENSTOCK_ASSIGN_OR_RETURN(StartingCheckpoint start,
-                            prepare_checkpoints({.place = checkpoints.place,
-                                                 .job = command.job,
-                                                 .is_own = checkpoints.is_own,
-                                                 .latest_step = checkpoints.latest_step,
-                                                 .from = command.spec->restart.from},
-                                                command.spec->model));
+  const CheckpointsWanted wanted{.place = checkpoints.place,
+                                 .job = command.job,
+                                 .is_own = checkpoints.is_own,
+                                 .latest_step = checkpoints.latest_step,
+                                 .from = command.spec->restart.from};
+  locks.erase(command.job);
+  PENSTOCK_ASSIGN_OR_RETURN(std::optional<FileLock> lock, lock_checkpoints(wanted));
+  if (lock) locks.emplace(command.job, *std::move(lock));
+  PENSTOCK_ASSIGN_OR_RETURN(StartingCheckpoint start, prepare_checkpoints(wanted, command.spec->model));
   planned.load_from = std::move(start.path);
   planned.first_step = start.step;
   planned.other_job = std::move(start.other_job);
@@ -181,6 +185,8 @@ class Implementation final : public CoreController {
   const ControllerOptions options_;
   const Clock& clock_;
   const std::unique_ptr<Store> store_;
+
+  std::map<std::string, FileLock> directory_locks_;  // by job; the folders' thread's
 
   // The controller's thread (and begin(), before it).
   Telemetry telemetry_;
@@ -323,7 +329,8 @@ void Implementation::carry_out(PlanAttempt& command) {
   post_folder_work([this, command = std::move(command)] {
     if (stopping_) return;
     AttemptPlanned planned{.job = command.job, .order = command.order, .status = {}};
-    planned.status = within_memory("checkpoint", [&] { return prepare_folders(command, planned); });
+    planned.status =
+        within_memory("checkpoint", [&] { return prepare_folders(command, directory_locks_, planned); });
     planning_.post_always([this, command, planned = std::move(planned)]() mutable {
       if (stopping_) return;
       if (planned.status.ok()) planned.status = within_memory("plan", [&] { return plan(command, planned); });
@@ -344,9 +351,10 @@ void Implementation::carry_out(ConsiderSplit& command) {
 }
 
 void Implementation::carry_out(RemoveDrafts& command) {
-  post_folder_work([command = std::move(command)] {
+  post_folder_work([this, command = std::move(command)] {
     const Status removed = remove_unfinished(command.place, command.job);
     if (!removed.ok()) log::warning("{}", message(removed));
+    directory_locks_.erase(command.job);
   });
 }
 

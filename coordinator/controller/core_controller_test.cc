@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <prometheus/text_serializer.h>
 
+#include "base/checkpoint/manifest.h"
+#include "base/file_lock.h"
 #include "base/safetensors/folder.h"
 #include "base/safetensors/testing/written.h"
 #include "coordinator/controller/internal/task_queue.h"
@@ -104,6 +106,34 @@ TEST_F(WeightsOfAJob, without_a_folder_fail_it_before_any_rank_is_told) {
   for (int w = 0; w < 2; ++w) workers[w] = open(fmt::format("worker-{}", w));
   ASSERT_TRUE(submit({.spec_yaml = kJob}).ok());
   EXPECT_THAT(wait_for("tiny", Failed).reason, HasSubstr("coordinator.db/tiny/weights cannot be made"));
+}
+
+TEST_F(WeightsOfAJob, and_its_checkpoints_have_a_directory_that_no_other_coordinators_job_writes_into) {
+  Options options;
+  options.weights_root = (folder / "jobs").string();
+  start(options);
+  for (int w = 0; w < 2; ++w) workers[w] = open(fmt::format("worker-{}", w));
+  const std::filesystem::path kept = folder / "kept";
+  const std::filesystem::path draft = kept / draft_name("tiny", 1, 1) / "half";
+  std::filesystem::create_directories(draft);
+  const std::string job = fmt::format("{}checkpoint: {{every: 1, directory: {}}}\n", kJob, kept.string());
+  std::optional<FileLock> theirs = FileLock::take(kept / ".lock", "job tiny of another one").value();
+  ASSERT_TRUE(submit({.spec_yaml = job}).ok());
+  EXPECT_THAT(wait_for("tiny", Failed).reason, HasSubstr("held by job tiny of another one"));
+  EXPECT_TRUE(std::filesystem::exists(draft));
+
+  theirs.reset();
+  std::string name = submit({.spec_yaml = job})->name;
+  for (int w = 0; w < 2; ++w) assignments[w] = workers[w].sink->next<Assignment>();
+  EXPECT_EQ(assignments[0].attempt.job, name);
+  EXPECT_FALSE(FileLock::take(kept / ".lock", "somebody").ok());
+  // It ends with the executors that may write: what is asked of the folders' thread afterwards finds it gone.
+  Answer<StatusOr<JobState>> cancelled;
+  controller->cancel_job(name, "ann", cancelled.callback());
+  ASSERT_TRUE(cancelled.get().ok());
+  for (int w = 0; w < 2; ++w) say(workers[w], ExecutorStopped{assignments[w].attempt, assignments[w].rank});
+  name = submit({.spec_yaml = job})->name;
+  for (const FakeWorker& worker : workers) EXPECT_EQ(worker.sink->next<Assignment>().attempt.job, name);
 }
 
 TEST_F(CoreControllerTest, submit_is_answered_while_another_jobs_folders_take_their_time) {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/atomic_file.h"
 #include "base/clock.h"
 #include "base/host_port.h"
 #include "base/log.h"
@@ -58,9 +59,7 @@ std::string with_port(const std::string& listen, int port) {
 }
 
 StatusOr<std::unique_ptr<Store>> open_store(const std::string& folder) {
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) return unavailable("state folder {} cannot be made: {}", folder, failure.message());
+  if (const Status made = make_folder(folder); !made.ok()) return with_context(made, "state folder");
   return open_sqlite_store(folder + "/coordinator.db");
 }
 

@@ -1,6 +1,9 @@
 #include "coordinator/weights/checkpoints.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <map>
 
@@ -17,6 +20,8 @@ namespace penstock::coordinator {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kLockFile = ".lock";
 
 std::vector<ExpectedTensor> weights_of(const plan::ModelSpec& model) {
   std::vector<ExpectedTensor> weights;
@@ -123,10 +128,19 @@ Status check_apart(const CheckpointsWanted& wanted) {
       wanted.from.path, wanted.place.directory);
 }
 
+Status check_absolute(const CheckpointsWanted& wanted) {
+  if (wanted.place.directory.front() == '/') return ok_status();
+  return invalid_argument("checkpoint.directory: expected an absolute path, found {}",
+                          wanted.place.directory);
+}
+
+std::string this_host() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
+}
+
 Status prepare_directory(const CheckpointsWanted& wanted) {
-  if (wanted.place.directory.front() != '/')
-    return invalid_argument("checkpoint.directory: expected an absolute path, found {}",
-                            wanted.place.directory);
+  PENSTOCK_RETURN_IF_ERROR(check_absolute(wanted));
   PENSTOCK_RETURN_IF_ERROR(check_apart(wanted));
   if (wanted.latest_step == wanted.from.step) PENSTOCK_RETURN_IF_ERROR(make_room(wanted));
   PENSTOCK_RETURN_IF_ERROR(make_marked_folder(wanted.place));
@@ -165,6 +179,20 @@ StartingCheckpoint started_from(const Checkpoint& checkpoint, StartingCheckpoint
 }
 
 }  // namespace
+
+StatusOr<std::optional<FileLock>> lock_checkpoints(const CheckpointsWanted& wanted) {
+  if (wanted.place.directory.empty() || wanted.is_own) return std::nullopt;
+  PENSTOCK_RETURN_IF_ERROR(check_absolute(wanted));
+  PENSTOCK_RETURN_IF_ERROR(make_folder(wanted.place.directory));
+  StatusOr<FileLock> lock = FileLock::take(
+      wanted.place.directory + "/" + kLockFile,
+      fmt::format("job {} of the coordinator that is process {} on {}", wanted.job, getpid(), this_host()));
+  if (lock.ok()) return std::optional(*std::move(lock));
+  if (!absl::IsAlreadyExists(lock.status())) return lock.status();
+  return already_exists(
+      "checkpoint.directory: expected one that no other job writes into, found {}: choose another one",
+      message(lock.status()));
+}
 
 StatusOr<StartingCheckpoint> prepare_checkpoints(const CheckpointsWanted& wanted,
                                                  const plan::ModelSpec& model) {

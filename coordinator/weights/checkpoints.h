@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/file_lock.h"
 #include "base/status.h"
 #include "plan/spec/job_spec.h"
 #include "proto/codec/messages.h"
@@ -30,6 +32,11 @@ struct StartingCheckpoint {
   std::string fingerprint{};           // of the arithmetic that made it
   std::vector<std::string> refused{};  // why newer ones are not used
 };
+
+// What keeps the directory of a live job from everybody else's: without it the drafts, and the checkpoints of the same
+// steps, of two coordinators' jobs of one name would take each other's place. None for what is the coordinator's own.
+// Taken before prepare_checkpoints and held until the attempt's executors are gone. AlreadyExists names who has it.
+StatusOr<std::optional<FileLock>> lock_checkpoints(const CheckpointsWanted& wanted);
 
 // Makes the folder and its marker and removes what earlier attempts have not finished. While the
 // job has no step of its own on record, checkpoints that are found are an earlier job's: they are moved beside where the

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/checkpoint/directory.h"
-#include "base/checkpoint/shard.h"
 #include "base/safetensors/testing/written.h"
+#include "coordinator/weights/testing/part.h"
 #include "plan/spec/parameters.h"
 #include "plan/spec/weights_digest.h"
 
@@ -43,32 +43,13 @@ class Checkpoints : public ::testing::Test {
   void write_part(
       int rank, const CheckpointDraft& where,
       const std::function<void(std::vector<plan::ParameterSpec>&, CheckpointManifest&)>& change = {}) const {
-    const std::string folder = place_.directory + "/" + draft_name(where.job, where.attempt, where.step);
-    std::filesystem::create_directories(folder);
-    std::vector<plan::ParameterSpec> mine;
+    testing::Parameters mine;
     for (const auto& parameter : plan::model_parameters(spec_.model)) {
       if (parameter.index % 2 == rank) mine.push_back(parameter);
     }
-    CheckpointManifest part;
-    part.job = where.job;
-    part.step = where.step;
-    part.spec_yaml = spec_.yaml;
-    part.fingerprint = "test";
+    CheckpointManifest part = testing::empty_part(where, spec_);
     if (change) change(mine, part);
-    std::vector<TensorToStore> weights, moments;
-    std::vector<std::vector<float>> values;
-    for (const auto& parameter : mine)
-      values.emplace_back(static_cast<size_t>(parameter.elements()),
-                          0.5f * static_cast<float>(parameter.index));
-    for (size_t i = 0; i < mine.size(); ++i) {
-      const std::string& name = mine[i].stored_name;
-      weights.push_back({name, mine[i].shape, values[i]});
-      moments.push_back({first_moment_name(name), mine[i].shape, values[i]});
-      moments.push_back({second_moment_name(name), mine[i].shape, values[i]});
-    }
-    part.shards.push_back(*write_shard(folder, tensor_file_name("rank", rank, 2), weights));
-    part.shards.push_back(*write_shard(folder, tensor_file_name("moments", rank, 2), moments));
-    ASSERT_TRUE(write_atomically(folder + "/" + part_name(rank, 2), format_manifest(part)).ok());
+    testing::write_part(where, rank, 2, std::move(part), mine, mine);
   }
   StatusOr<std::string> written(int64_t step, int64_t attempt = 1) const {
     write_part(0, draft(step, attempt));
@@ -136,11 +117,7 @@ TEST_F(Checkpoints, ranks_whose_parameters_others_write_have_parts_without_tenso
     if (!has_files) {
       const std::string folder =
           place_.directory + "/" + draft_name(where.job, where.attempt, where.step) + "/";
-      CheckpointManifest part;
-      part.job = where.job;
-      part.step = where.step;
-      part.spec_yaml = spec_.yaml;
-      part.fingerprint = "test";
+      const CheckpointManifest part = testing::empty_part(where, spec_);
       ASSERT_TRUE(write_atomically(folder + part_name(1, 2), format_manifest(part)).ok());
     }
     const auto digest = commit_checkpoint(where, spec_, 2);
@@ -366,6 +343,41 @@ TEST_F(Checkpoints, what_an_attempt_has_not_finished_is_removed_unless_somebody_
   ASSERT_TRUE(remove_unfinished(place_, "tiny").ok());
   EXPECT_FALSE(std::filesystem::exists(place_.directory + "/" + draft_name("tiny", 1, 10)));
   EXPECT_TRUE(std::filesystem::exists(place_.directory + "/" + draft_name("tiny-2", 1, 10)));
+}
+
+// A directory that a person named, which two coordinators may be told of.
+class NamedDirectory : public Checkpoints {
+ protected:
+  CheckpointsWanted named(const std::string& job, const std::string& directory) const {
+    return {{directory, ".attempt-1"}, job, /*is_own=*/false, 0};
+  }
+};
+
+TEST_F(NamedDirectory, has_one_live_job_of_whatever_coordinator_and_path) {
+  const std::string directory = state_.path("kept");
+  std::optional<FileLock> held = lock_checkpoints(named("tiny", directory)).value();
+  ASSERT_TRUE(held.has_value());
+  std::filesystem::create_directory_symlink(directory, state_.path("also"));
+  for (const char* job : {"tiny", "other"}) {
+    const auto refused = lock_checkpoints(named(job, state_.path("also")));
+    EXPECT_EQ(refused.status().code(), StatusCode::kAlreadyExists);
+    EXPECT_THAT(message(refused.status()), HasSubstr("held by job tiny of the coordinator that is process"));
+  }
+  held.reset();
+  EXPECT_TRUE(lock_checkpoints(named("other", directory)).ok());
+}
+
+TEST_F(NamedDirectory, is_not_locked_where_it_is_the_coordinators_own) {
+  EXPECT_FALSE(lock_checkpoints(wanted(0))->has_value());
+  EXPECT_FALSE(lock_checkpoints({{}, "tiny", /*is_own=*/false, 0})->has_value());
+  EXPECT_THAT(message(lock_checkpoints(named("tiny", "run")).status()),
+              HasSubstr("expected an absolute path"));
+}
+
+TEST_F(NamedDirectory, that_cannot_be_made_is_told_by_its_path) {
+  state_.write("file", "mine");
+  EXPECT_THAT(message(lock_checkpoints(named("tiny", state_.path("file/run"))).status()),
+              HasSubstr("file/run cannot be made"));
 }
 
 }  // namespace

@@ -144,9 +144,7 @@ std::string CheckpointWriter::folder_of(int64_t step) const {
 // The part's own manifest comes last. What is left of a part that failed would only fill the disk.
 Status CheckpointWriter::write_part(int64_t step) const {
   const std::string folder = folder_of(step);
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) return unavailable("{} cannot be made: {}", folder, failure.message());
+  PENSTOCK_RETURN_IF_ERROR(make_folder(folder));
   CheckpointManifest part;
   part.job = author_.attempt.job;
   part.step = step;
@@ -165,7 +163,8 @@ Status CheckpointWriter::write_part(int64_t step) const {
   };
   const Status status = write();
   if (!status.ok()) {
-    for (const std::string& name : {weights, moments}) std::filesystem::remove(folder + "/" + name, failure);
+    std::error_code ignored;
+    for (const std::string& name : {weights, moments}) std::filesystem::remove(folder + "/" + name, ignored);
   }
   return status;
 }

@@ -47,9 +47,7 @@ Status move_beside(const std::string& directory) {
 }
 
 Status make_marked_folder(const WeightsPlace& place) {
-  std::error_code failure;
-  fs::create_directories(place.directory, failure);
-  if (failure) return folder_failed(place.directory, "made", failure);
+  PENSTOCK_RETURN_IF_ERROR(make_folder(place.directory));
   PENSTOCK_RETURN_IF_ERROR(remove_markers(place.directory));
   return write_atomically(place.directory + "/" + place.marker, "");
 }
