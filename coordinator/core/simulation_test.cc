@@ -24,6 +24,8 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   int crashes = 0;
   int assignments = 0;
   int from_checkpoints = 0;
+  int begun_with_another = 0;
+  int succeeded_from_another = 0;
   int recuts = 0;
   int traces_seen = 0;
   int moves = 0;
@@ -36,6 +38,8 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
     crashes += simulation.crashes();
     assignments += simulation.assignments();
     from_checkpoints += simulation.restarts_from_checkpoints();
+    begun_with_another += simulation.begun_with_another();
+    succeeded_from_another += simulation.succeeded_from_another();
     recuts += simulation.recuts();
     traces_seen += simulation.traces_seen();
     moves += simulation.moves();
@@ -44,8 +48,9 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   }
   std::cout << succeeded << " jobs succeeded, " << side_by_side << " of them with several pipelines, "
             << assignments << " ranks were assigned, " << from_checkpoints << " of them from checkpoints, "
-            << recuts << " jobs were resumed with other ranks, " << moves << " times layers moved, "
-            << moves_undone << " of them back, " << crashes << " crashes\n";
+            << begun_with_another << " from another job's, with which " << succeeded_from_another
+            << " jobs succeeded, " << recuts << " jobs were resumed with other ranks, " << moves
+            << " times layers moved, " << moves_undone << " of them back, " << crashes << " crashes\n";
   if (replay) return;
   // A world in which nothing happens proves nothing.
   EXPECT_GT(succeeded, kSeeds / 2);
@@ -53,6 +58,8 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   EXPECT_GT(crashes, kSeeds / 2);
   EXPECT_GT(assignments, 2 * kSeeds);
   EXPECT_GT(from_checkpoints, kSeeds / 10);
+  EXPECT_GT(begun_with_another, kSeeds / 10);
+  EXPECT_GT(succeeded_from_another, kSeeds / 10);
   EXPECT_GT(recuts, kSeeds / 20);
   EXPECT_GT(traces_seen, kSeeds);
   EXPECT_GT(moves, kSeeds / 4);

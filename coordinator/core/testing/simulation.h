@@ -76,6 +76,8 @@ class Simulation {
   int moves() const { return moves_; }              // of layers, there or back
   int moves_undone() const { return moves_undone_; }
   int restarts_from_checkpoints() const { return restarts_from_checkpoints_; }
+  int begun_with_another() const { return begun_with_another_; }  // ranks, with another job's checkpoint
+  int succeeded_from_another() const { return succeeded_from_another_; }  // jobs that began so
 
  private:
   struct Executor {
@@ -145,8 +147,10 @@ class Simulation {
     beat_all();
   }
 
-  static constexpr int kKinds = 5;
+  static constexpr int kKinds = 7;
   static constexpr int kRebalanced = 4;
+  static constexpr int kFromAnother =
+      5;  // and those after it: they begin with another job's checkpoint, of step 2
 
   // How a job is cut: pipeline, expert, data. There are six devices.
   struct Cut {
@@ -159,9 +163,14 @@ class Simulation {
 
   static const std::shared_ptr<const plan::JobSpec>& spec_of(const Cut& cut, int steps, int kind) {
     static const std::array<std::string, kKinds> kExtra = {
-        "", "restart: {max: 2, no_progress_limit: 2}\n",
+        "",
+        "restart: {max: 2, no_progress_limit: 2}\n",
         "checkpoint: {every: 1}\nrestart: {max: 4, no_progress_limit: 2}\n",
-        "checkpoint: {every: 2, directory: /elsewhere}\n", "checkpoint: {every: 1}\nrebalance: apply\n"};
+        "checkpoint: {every: 2, directory: /elsewhere}\n",
+        "checkpoint: {every: 1}\nrebalance: apply\n",
+        "restart: {max: 2, no_progress_limit: 2, from: {path: /other/step-000000002, step: 2, samples: 8}}\n",
+        "checkpoint: {every: 1}\n"
+        "restart: {max: 4, no_progress_limit: 2, from: {path: /other/step-000000002, step: 2, samples: 8}}\n"};
     static std::map<std::tuple<Cut, int, int>, std::shared_ptr<const plan::JobSpec>> cache;
     auto& spec = cache[{cut, steps, kind}];
     if (!spec) {
@@ -186,8 +195,8 @@ class Simulation {
     const ReplyId reply = ask();
     const std::string request = one_in(3) ? fmt::format("request-{}", below(5)) : "";
     const int kind = below(kKinds);
-    const int steps =
-        kind == kRebalanced ? 8 + below(8) : 1 + below(4);  // the first two of an attempt do not count
+    const int steps = kind == kRebalanced ? 8 + below(8)  // the first two of an attempt do not count
+                                          : 1 + below(4) + (kind < kFromAnother ? 0 : 2);
     tell(Submit{reply, "ann", request, spec_of(any_cut(), steps, kind)});
   }
   void cancel() {
@@ -209,6 +218,7 @@ class Simulation {
     const auto steps = static_cast<int>(job.definition.steps);
     const bool is_cut = job.spec && one_in(2);
     for (int kind = 0; is_cut && kind < kKinds && !other; ++kind) {
+      if (steps <= 2 && kind >= kFromAnother) break;
       const plan::ParallelSpec& now = job.spec->parallel;
       if (spec_of({now.pipeline, now.expert, now.data}, steps, kind)->yaml == job.spec->yaml)
         other = spec_of(any_cut(), steps, kind);
@@ -340,12 +350,21 @@ class Simulation {
     EXPECT_EQ(job->losses, before.losses) << name;
   }
 
-  // The newest one on record, unless it is damaged. Before the first step the folder is empty.
+  // The newest one on record, unless it is damaged; where there is none, the one that the job's file names, which may have
+  // been removed. Before the first step of its own the job's folder is empty.
   void find_checkpoint(const PlanAttempt& wanted, AttemptPlanned& planned) {
+    const plan::StartSpec& from = wanted.spec->restart.from;
+    if (!from.path.empty()) {
+      if (one_in(30)) planned.status = not_found("{}: its job may have removed it", from.path);
+      planned.first_step = from.step;
+      planned.load_from = from.path;
+      planned.other_job = "other";
+      planned.fingerprint = one_in(2) ? "sim" : "another";
+    }
     const std::string& directory = wanted.checkpoints.place.directory;
     if (directory.empty()) return;
     std::set<int64_t>& steps = checkpoints_[{directory, wanted.job}];
-    if (wanted.checkpoints.latest_step == 0) steps.clear();
+    if (wanted.checkpoints.latest_step == from.step) steps.clear();
     while (!steps.empty() && one_in(6)) {
       planned.refused.push_back(fmt::format("step {} is damaged", *steps.rbegin()));
       steps.erase(std::prev(steps.end()));
@@ -354,6 +373,7 @@ class Simulation {
       if (step > wanted.checkpoints.latest_step) continue;
       planned.first_step = step;
       planned.load_from = fmt::format("{}/step-{:09}", directory, step);
+      planned.other_job = "";
     }
   }
 
@@ -648,7 +668,7 @@ class Simulation {
   void obey(CommitCheckpoint& command) {
     const StoredJob* stored = durable_.find(command.job);
     ASSERT_NE(stored, nullptr);
-    EXPECT_GE(static_cast<int64_t>(stored->losses.size()), command.step)
+    EXPECT_GE(steps_of(*stored), command.step)
         << command.job << ": a checkpoint of steps that are not on record";
     keeping_.push_back(command);
   }
@@ -673,6 +693,9 @@ class Simulation {
     const auto is_of_it = [&](const WorkerMessage& message) { return job_of(message) == retired->job; };
     std::erase_if(old_messages_, is_of_it);
     for (auto& [name, daemon] : daemons_) std::erase_if(daemon.unsent, is_of_it);
+  }
+  static int64_t steps_of(const StoredJob& stored) {
+    return stored.definition.first_step + static_cast<int64_t>(stored.losses.size());
   }
   static std::string job_of(const WorkerMessage& message) {
     const auto name = [](const auto& said) -> std::string {
@@ -724,7 +747,7 @@ class Simulation {
         started_.insert({key.job, stored->definition.sequence, key.attempt, assignment.rank.value}).second)
         << key.job << " attempt " << key.attempt << " rank " << assignment.rank.value
         << " was assigned twice";
-    EXPECT_GE(static_cast<int64_t>(stored->losses.size()), assignment.first_step)
+    EXPECT_GE(steps_of(*stored), assignment.first_step)
         << key.job << " goes on from steps that a crash now would lose";
     EXPECT_EQ(assignment.first_step == 0, assignment.load_from.empty());
     EXPECT_EQ(assignment.split, parsed(assignment.spec_yaml)->parallel.split);
@@ -732,7 +755,12 @@ class Simulation {
         files_.try_emplace({key.job, stored->definition.sequence, key.attempt}, assignment.spec_yaml);
     EXPECT_EQ(known->second, assignment.spec_yaml)
         << key.job << ": ranks of one attempt with different files";
-    restarts_from_checkpoints_ += assignment.first_step > 0;
+    EXPECT_GE(assignment.first_step, stored->definition.first_step);
+    const bool is_its_own = assignment.first_step > stored->definition.first_step;
+    restarts_from_checkpoints_ += is_its_own;
+    begun_with_another_ += assignment.first_step > 0 && !is_its_own;
+    EXPECT_EQ(assignment.load_from.starts_with("/other/"), assignment.first_step > 0 && !is_its_own)
+        << assignment.load_from;
     spec_by_yaml_[assignment.spec_yaml] = state_.jobs.at(key.job).spec;
     const int64_t first_step = assignment.first_step;
     daemon.executors[assignment.device] = Executor{.assignment = std::move(assignment), .step = first_step};
@@ -796,6 +824,7 @@ class Simulation {
       if (!job.attempt) continue;
       EXPECT_LE(static_cast<int64_t>(job.attempt->pending_checkpoints.size()), job.definition.steps) << name;
       EXPECT_LE(job.status.durable_step, job.status.step) << name;
+      EXPECT_GE(job.status.step, job.definition.first_step) << name;
     }
   }
 
@@ -826,7 +855,8 @@ class Simulation {
     ++succeeded_;
     succeeded_side_by_side_ += plan::parse_job_spec(stored->definition.spec_yaml)->parallel.pipelines() > 1;
     std::vector<double> expected;
-    for (int64_t step = 0; step < view.steps; ++step) expected.push_back(loss_at(step));
+    for (int64_t step = view.first_step; step < view.steps; ++step) expected.push_back(loss_at(step));
+    succeeded_from_another_ += view.first_step > 0;
     const Job& job = state_.jobs.at(view.name);
     if (job.losses_in_store > 0) {
       EXPECT_EQ(job.losses_in_store, expected.size()) << view.name;
@@ -884,7 +914,7 @@ class Simulation {
     for (const auto& [name, job] : state_.jobs) {
       EXPECT_LE(job.events.size(), options_.events_per_job);
       EXPECT_LE(job.log.lines(), options_.log_lines_per_job);
-      EXPECT_LE(static_cast<int64_t>(job.losses.size()), job.definition.steps);
+      EXPECT_LE(static_cast<int64_t>(job.losses.size()), job.definition.steps - job.definition.first_step);
       EXPECT_LE(job.attempt ? job.attempt->window.waiting() : 0, 64u);
     }
   }
@@ -994,6 +1024,8 @@ class Simulation {
   int crashes_ = 0;
   int assignments_ = 0;
   int restarts_from_checkpoints_ = 0;
+  int begun_with_another_ = 0;
+  int succeeded_from_another_ = 0;
   int recuts_ = 0;
   int traces_seen_ = 0;
   int moves_ = 0;
