@@ -4,13 +4,13 @@
 
 #include "base/checkpoint/directory.h"
 #include "base/text.h"
-#include "client/commands/byte_progress.h"
 #include "client/commands/checkpoint_source.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow.h"
 #include "client/commands/model_folder.h"
 #include "client/commands/terminal.h"
 #include "client/commands/whole_checkpoint.h"
+#include "client/commands/work_progress.h"
 #include "client/present/job_json.h"
 #include "client/present/job_words.h"
 #include "plan/interop/hugging_face.h"
@@ -42,7 +42,7 @@ std::string folder_text(const ModelFolder& folder) {
 
 // Reads every value: finite, and hashed.
 StatusOr<std::string> digest_of(const ModelFolder& folder) {
-  ByteProgress progress("verify", folder.elements() * 4);
+  WorkProgress progress = WorkProgress::of_bytes("verify", folder.elements() * 4);
   plan::TensorDigester digester;
   std::vector<plan::TensorDigest> digests;
   for (const plan::ParameterSpec& parameter : folder.parameters) {
@@ -65,13 +65,14 @@ StatusOr<int64_t> verify_checkpoint(const ModelFolder& folder) {
   for (const plan::ParameterSpec& parameter : folder.parameters)
     weights.push_back({parameter.stored_name, parameter.shape});
   PENSTOCK_RETURN_IF_ERROR(checkpoint.check(checkpoint_tensors(weights)));
-  ByteProgress progress("verify checkpoint", checkpoint.data_bytes());
+  WorkProgress progress = WorkProgress::of_bytes("verify checkpoint", checkpoint.data_bytes());
   PENSTOCK_RETURN_IF_ERROR(checkpoint.verify([&](int64_t bytes) { progress.add(bytes); }));
   return checkpoint.manifest().step;
 }
 
-// What is wrong with a folder is the answer of `verify`, and an error of the others.
+// What is wrong with a folder is the answer of `verify`, and an error of the others. One that has gone is not wrong.
 int report_invalid(const CheckpointOptions& options, const std::string& path, const Status& status) {
+  if (is_gone(path)) return report_error(explained(status, path));
   if (options.output != "json") {
     say(fmt::format("penstock: {}: invalid\n  {}", path, message(status)));
   } else {
@@ -80,13 +81,44 @@ int report_invalid(const CheckpointOptions& options, const std::string& path, co
   return kExitFailed;
 }
 
-// Those that can be seen from this machine, oldest first.
+// Those of a job that can be seen from this machine, oldest first.
 std::vector<ListedCheckpoint> checkpoints_here(const v1::Job& job) {
   if (job.checkpoints_directory().empty()) return {};
   StatusOr<std::vector<ListedCheckpoint>> found = list_checkpoints(job.checkpoints_directory());
   if (!found.ok()) return {};
   std::reverse(found->begin(), found->end());
   return *std::move(found);
+}
+
+struct ListRow {
+  std::string job;
+  int64_t step = 0;
+  std::string weights_digest;
+  std::string directory;
+};
+
+// Of all jobs: checkpoints, each by its manifest, and final weights.
+std::vector<ListRow> list_rows(const std::vector<v1::Job>& jobs) {
+  std::vector<std::vector<ListedCheckpoint>> listed;
+  int64_t total = 0;
+  for (const v1::Job& job : jobs) {
+    listed.push_back(checkpoints_here(job));
+    total += static_cast<int64_t>(listed.back().size());
+  }
+  WorkProgress progress = WorkProgress::of_things("list", total, "checkpoints");
+  std::vector<ListRow> rows;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const v1::Job& job = jobs[i];
+    for (const ListedCheckpoint& one : listed[i]) {
+      const StatusOr<Checkpoint> checkpoint = Checkpoint::open(one.path);
+      rows.push_back({job.name(), one.step,
+                      checkpoint.ok() ? checkpoint->manifest().weights_digest : "damaged", one.path});
+      progress.add(1);
+    }
+    if (!job.weights_directory().empty())
+      rows.push_back({job.name(), job.step(), job.weights_digest(), job.weights_directory()});
+  }
+  return rows;
 }
 
 std::string model_keys_text(const ModelFolder& folder) {
@@ -113,7 +145,7 @@ std::string restart_sections(const ModelFolder& folder, const Checkpoint& checkp
 int import_to(const CheckpointImportOptions& options, const ModelFolder& folder) {
   const StatusOr<Checkpoint> written =
       write_whole_checkpoint(folder, options.target, kShardBytesByDefault, "import");
-  if (!written.ok()) return report_error(written.status());
+  if (!written.ok()) return report_error(explained(written.status(), folder.path));
   if (options.output == "json") {
     print(checkpoint_text(*written, folder, options.output));
   } else {
@@ -126,14 +158,14 @@ int import_to(const CheckpointImportOptions& options, const ModelFolder& folder)
 }  // namespace
 
 int checkpoint_verify(const CheckpointOptions& options) {
-  const StatusOr<std::string> path = checkpoint_folder(options.source, options.connection);
-  if (!path.ok()) return report_error(path.status());
-  const StatusOr<ModelFolder> folder = open_model_folder(*path);
-  if (!folder.ok()) return report_invalid(options, *path, folder.status());
+  const StatusOr<OpenedSource> source = open_source(options.source, options.connection);
+  if (!source.ok()) return report_error(source.status());
+  const StatusOr<ModelFolder>& folder = source->folder;
+  if (!folder.ok()) return report_invalid(options, source->path, folder.status());
   const StatusOr<int64_t> step = verify_checkpoint(*folder);
-  if (!step.ok()) return report_invalid(options, *path, step.status());
+  if (!step.ok()) return report_invalid(options, source->path, step.status());
   const StatusOr<std::string> digest = digest_of(*folder);
-  if (!digest.ok()) return report_invalid(options, *path, digest.status());
+  if (!digest.ok()) return report_invalid(options, source->path, digest.status());
   if (options.output == "json") {
     Json json = folder_json(*folder);
     json["valid"] = true;
@@ -149,9 +181,9 @@ int checkpoint_verify(const CheckpointOptions& options) {
 }
 
 int checkpoint_import(const CheckpointImportOptions& options) {
-  const StatusOr<std::string> path = checkpoint_folder(options.source, options.connection);
-  if (!path.ok()) return report_error(path.status());
-  const StatusOr<ModelFolder> folder = open_model_folder(*path);
+  const StatusOr<OpenedSource> source = open_source(options.source, options.connection);
+  if (!source.ok()) return report_error(source.status());
+  const StatusOr<ModelFolder>& folder = source->folder;
   if (!folder.ok()) return report_error(folder.status());
   if (!options.target.empty()) return import_to(options, *folder);
   if (options.output == "json") {
@@ -172,18 +204,12 @@ int checkpoint_list(const CheckpointListOptions& options) {
   if (!jobs.ok()) return report_error(jobs.status());
   plan::Table table({{"JOB"}, {"STEP", plan::Table::Align::Right}, {"WEIGHTS DIGEST"}, {"DIRECTORY"}});
   Json list = Json::array();
-  const auto add = [&](const v1::Job& job, int64_t step, const std::string& digest,
-                       const std::string& directory) {
-    list.push_back(
-        {{"job", job.name()}, {"step", step}, {"weights_digest", digest}, {"directory", directory}});
-    table.add_row({job.name(), fmt::format("{}", step), digest, directory});
-  };
-  for (const v1::Job& job : *jobs) {
-    for (const ListedCheckpoint& one : checkpoints_here(job)) {
-      const StatusOr<Checkpoint> checkpoint = Checkpoint::open(one.path);
-      add(job, one.step, checkpoint.ok() ? checkpoint->manifest().weights_digest : "damaged", one.path);
-    }
-    if (!job.weights_directory().empty()) add(job, job.step(), job.weights_digest(), job.weights_directory());
+  for (const ListRow& row : list_rows(*jobs)) {
+    list.push_back({{"job", row.job},
+                    {"step", row.step},
+                    {"weights_digest", row.weights_digest},
+                    {"directory", row.directory}});
+    table.add_row({row.job, fmt::format("{}", row.step), row.weights_digest, row.directory});
   }
   if (options.output == "json") {
     print(compact(list) + "\n");

@@ -6,13 +6,13 @@
 #include "base/atomic_file.h"
 #include "base/safetensors/values.h"
 #include "base/safetensors/writer.h"
-#include "client/commands/byte_progress.h"
 #include "client/commands/checkpoint_source.h"
 #include "client/commands/commands.h"
 #include "client/commands/model_folder.h"
 #include "client/commands/tensor_files.h"
 #include "client/commands/terminal.h"
 #include "client/commands/whole_checkpoint.h"
+#include "client/commands/work_progress.h"
 #include "client/present/job_json.h"
 #include "client/present/job_words.h"
 #include "plan/interop/hugging_face.h"
@@ -31,7 +31,7 @@ class Export {
         options_(options),
         rounds_(options.dtype == "bfloat16"),
         files_(cut_into_files(source.parameters, rounds_ ? 2 : 4, options.shard_bytes)),
-        progress_("export", source.elements() * (rounds_ ? 2 : 4)) {}
+        progress_(WorkProgress::of_bytes("export", source.elements() * (rounds_ ? 2 : 4))) {}
 
   // The index, or the only file, comes last: until then it is no folder of a model.
   Status run() {
@@ -89,7 +89,7 @@ class Export {
   const CheckpointExportOptions& options_;
   const bool rounds_;
   const std::vector<Parameters> files_;
-  ByteProgress progress_;
+  WorkProgress progress_;
   plan::TensorDigester digester_;
   std::vector<plan::TensorDigest> digests_;
   std::map<std::string, std::string> weight_map_;
@@ -118,15 +118,17 @@ std::string exported_text(const CheckpointExportOptions& options, const ModelFol
 int export_whole(const CheckpointExportOptions& options, const ModelFolder& source) {
   std::error_code ignored;
   if (!std::filesystem::exists(source.path + "/" + kManifestFile, ignored)) {
-    return report_error(failed_precondition(
-        "--optimizer: {}: expected a checkpoint, found weights alone, without an optimizer's state",
+    return report_error(explained(
+        failed_precondition("--optimizer: {}: expected a checkpoint, found weights alone, without an "
+                            "optimizer's state",
+                            source.path),
         source.path));
   }
   if (options.dtype != "float32")
     return report_error(invalid_argument("--optimizer: expected --dtype float32, found {}", options.dtype));
   const StatusOr<Checkpoint> written =
       write_whole_checkpoint(source, options.target, options.shard_bytes, "export");
-  if (!written.ok()) return report_error(written.status());
+  if (!written.ok()) return report_error(explained(written.status(), source.path));
   print(checkpoint_text(*written, source, options.output));
   return kExitSucceeded;
 }
@@ -134,13 +136,13 @@ int export_whole(const CheckpointExportOptions& options, const ModelFolder& sour
 }  // namespace
 
 int checkpoint_export(const CheckpointExportOptions& options) {
-  const StatusOr<std::string> path = checkpoint_folder(options.source, options.connection);
-  if (!path.ok()) return report_error(path.status());
-  const StatusOr<ModelFolder> source = open_model_folder(*path);
+  const StatusOr<OpenedSource> opened = open_source(options.source, options.connection);
+  if (!opened.ok()) return report_error(opened.status());
+  const StatusOr<ModelFolder>& source = opened->folder;
   if (!source.ok()) return report_error(source.status());
   if (options.optimizer) return export_whole(options, *source);
   Export work(*source, options);
-  if (const Status done = work.run(); !done.ok()) return report_error(done);
+  if (const Status done = work.run(); !done.ok()) return report_error(explained(done, source->path));
   print(exported_text(options, *source, work));
   return kExitSucceeded;
 }

@@ -7,6 +7,11 @@
 #include "client/present/job_words.h"
 
 namespace penstock::client {
+namespace {
+
+constexpr int kMostTries = 10;
+
+}  // namespace
 
 StatusOr<std::string> checkpoint_folder(const std::string& source, const ConnectionOptions& connection) {
   std::error_code ignored;
@@ -21,6 +26,36 @@ StatusOr<std::string> checkpoint_folder(const std::string& source, const Connect
   return failed_precondition(
       "job {} is {} and has no weights yet: it has them once it has succeeded, or written a checkpoint",
       source, name_of(job->state()));
+}
+
+bool is_gone(const std::string& folder) {
+  std::error_code failure;
+  return !std::filesystem::exists(folder, failure) && !failure;
+}
+
+Status explained(const Status& status, const std::string& folder) {
+  if (status.ok() || !is_gone(folder)) return status;
+  return error(
+      status.code(),
+      "{}: the folder is not there: a job that runs removes its older checkpoints; pause it first, or let it "
+      "keep more of them (checkpoint.keep)",
+      message(status));
+}
+
+StatusOr<OpenedSource> open_resolved(const std::function<StatusOr<std::string>()>& resolve) {
+  std::string before;
+  for (int tries = 1;; ++tries) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string path, resolve());
+    StatusOr<ModelFolder> folder = open_model_folder(path);
+    const bool asks_again = !folder.ok() && is_gone(path) && path != before && tries < kMostTries;
+    if (!asks_again && folder.ok()) return OpenedSource{path, std::move(folder)};
+    if (!asks_again) return OpenedSource{path, explained(folder.status(), path)};
+    before = path;
+  }
+}
+
+StatusOr<OpenedSource> open_source(const std::string& source, const ConnectionOptions& connection) {
+  return open_resolved([&] { return checkpoint_folder(source, connection); });
 }
 
 }  // namespace penstock::client

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/token_files/token_file.h"
-#include "client/commands/byte_progress.h"
 #include "client/commands/commands.h"
 #include "client/commands/terminal.h"
+#include "client/commands/work_progress.h"
 #include "client/present/job_words.h"
 #include "plan/render/human.h"
 
@@ -49,7 +49,7 @@ StatusOr<Inspected> inspect(const std::string& path, const DataInspectOptions& o
                   .tokens = file.tokens(),
                   .documents = file.documents()};
   if (options.end_of_document && !found.documents) found.documents = 0;
-  ByteProgress progress("inspect " + path, file.tokens() * bytes_of(file.type()));
+  WorkProgress progress = WorkProgress::of_bytes("inspect " + path, file.tokens() * bytes_of(file.type()));
   std::vector<int32_t> tokens(static_cast<size_t>(std::min(kTokensAtOnce, file.tokens())));
   for (int64_t first = 0; first < file.tokens(); first += kTokensAtOnce) {
     tokens.resize(static_cast<size_t>(std::min(kTokensAtOnce, file.tokens() - first)));

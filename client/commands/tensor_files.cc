@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "base/atomic_file.h"
+
 namespace penstock::client {
 
 namespace fs = std::filesystem;
@@ -23,9 +25,8 @@ std::vector<std::vector<plan::ParameterSpec>> cut_into_files(
 }
 
 Status make_target(const std::string& path) {
+  PENSTOCK_RETURN_IF_ERROR(make_folder(path));
   std::error_code failure;
-  fs::create_directories(path, failure);
-  if (failure) return unavailable("{} cannot be made: {}", path, failure.message());
   if (fs::is_empty(path, failure)) return ok_status();
   if (failure) return unavailable("{} cannot be read: {}", path, failure.message());
   return already_exists("{}: expected a new or empty folder, found files in it", path);

@@ -11,8 +11,8 @@
 #include "base/atomic_file.h"
 #include "base/checkpoint/shard.h"
 #include "base/text.h"
-#include "client/commands/byte_progress.h"
 #include "client/commands/tensor_files.h"
+#include "client/commands/work_progress.h"
 #include "client/present/job_json.h"
 #include "plan/interop/hugging_face.h"
 #include "plan/render/human.h"
@@ -74,7 +74,7 @@ class Writing {
       : source_(source),
         moments_(moments),
         target_(target),
-        progress_(verb, source.elements() * kBytesOfElement) {
+        progress_(WorkProgress::of_bytes(verb, source.elements() * kBytesOfElement)) {
     if (moments.checkpoint()) {
       manifest_ = moments.checkpoint()->manifest();
       manifest_.texts.clear();
@@ -170,7 +170,7 @@ class Writing {
   const ModelFolder& source_;
   const Moments& moments_;
   const std::string target_;
-  ByteProgress progress_;
+  WorkProgress progress_;
   CheckpointManifest manifest_;
   std::map<std::string, std::string> weight_map_;
   std::vector<plan::TensorDigest> digests_;  // of the weights, in model order
