@@ -209,5 +209,37 @@ TEST(ExpertParallel, a_checkpoint_of_shared_out_experts_is_gone_on_from_with_all
   std::filesystem::remove_all(path);
 }
 
+TEST(ExpertParallel, a_checkpoint_goes_to_other_degrees_and_back) {
+  const auto shape = [](int expert, int steps, int pipeline = 2) {
+    return Shape{.pipeline = pipeline,
+                 .expert = expert,
+                 .data = 2 / expert,
+                 .model = kExperts,
+                 .extra = "checkpoint: {every: 2}\n",
+                 .steps = steps};
+  };
+  const auto expect_loaded = [&](const Shape& loaded, const std::string& path) {
+    const Checkpoint checkpoint = *Checkpoint::open(path);
+    const Result at_load = train(loaded, {.load_from = path, .first_step = loaded.steps});
+    for (const auto& spec : plan::model_parameters(job_of(loaded).model))
+      EXPECT_EQ(at_load.digests.at(spec.index), checkpoint.find(spec.name)->digest) << spec.name;
+  };
+  const Result alone = train(shape(1, 6), {.writes = true});
+  const std::string first = commit(shape(1, 6), 2);
+  expect_loaded(shape(2, 2), first);
+  const Result shared_out = train(shape(2, 6), {.writes = true, .load_from = first, .first_step = 2});
+  const std::string second = commit(shape(2, 6), 4);
+  expect_loaded(shape(1, 4), second);
+  // Back at the degrees that it had: of one split as of another, moments included.
+  const Result back = train(shape(1, 6), {.load_from = second, .first_step = 4});
+  EXPECT_EQ(train(shape(1, 6, 4), {.load_from = second, .first_step = 4}), back);
+  // Two steps were summed in another order, and no more.
+  std::vector<double> losses(shared_out.losses.begin(), shared_out.losses.begin() + 2);
+  losses.insert(losses.end(), back.losses.begin(), back.losses.end());
+  const std::vector<double> expected(alone.losses.begin() + 2, alone.losses.end());
+  EXPECT_LE(largest_difference(losses, expected), kTolerance);
+  for (const std::string& path : {first, second}) std::filesystem::remove_all(path);
+}
+
 }  // namespace
 }  // namespace penstock::worker

@@ -40,12 +40,13 @@ struct Shape {
   std::string dtype = "float32";
   double clip = 1.0;
   int steps = kSteps;
+  int layers = 6;
 
   bool is_asynchronous() const { return schedule.starts_with("pipedream"); }
   friend void PrintTo(const Shape& shape, std::ostream* out) {
     *out << shape.pipeline << " x " << shape.expert << " x " << shape.data << " " << shape.schedule
          << " V=" << shape.stages_per_rank << " " << shape.split << shape.parallel << shape.model << " "
-         << shape.dtype << " of " << shape.microbatch_size;
+         << shape.dtype << " of " << shape.microbatch_size << ", " << shape.layers << " layers";
   }
 };
 
@@ -71,7 +72,7 @@ inline const penstock::testing::TemporaryFolder& folder() {
 
 inline std::string job_file(const Shape& shape) {
   return fmt::format(R"(name: tiny
-model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: 6, num_attention_heads: 4, num_key_value_heads: 2,
+model: {{vocab_size: 256, hidden_size: 32, num_hidden_layers: {}, num_attention_heads: 4, num_key_value_heads: 2,
          intermediate_size: 48, max_position_embeddings: 32{}}}
 data: {{source: {}, sequence_length: 16}}
 train: {{steps: {}, global_batch_size: 16, microbatch_size: {}, dtype: {},
@@ -79,8 +80,8 @@ train: {{steps: {}, global_batch_size: 16, microbatch_size: {}, dtype: {},
 parallel: {{pipeline: {}, expert: {}, data: {}, stages_per_rank: {}, schedule: {}, split: {}{}}}
 device: {{kind: cpu, threads: 1}}
 {})",
-                     shape.model, folder().path("text.txt"), shape.steps, shape.microbatch_size, shape.dtype,
-                     shape.clip, shape.pipeline, shape.expert, shape.data, shape.stages_per_rank,
+                     shape.layers, shape.model, folder().path("text.txt"), shape.steps, shape.microbatch_size,
+                     shape.dtype, shape.clip, shape.pipeline, shape.expert, shape.data, shape.stages_per_rank,
                      shape.schedule, shape.split, shape.parallel, shape.extra);
 }
 
@@ -181,6 +182,7 @@ inline Shape with_whole_experts(const Shape& shape) {
   whole.dtype = shape.dtype;
   whole.clip = shape.clip;
   whole.steps = shape.steps;
+  whole.layers = shape.layers;
   return whole;
 }
 
