@@ -81,7 +81,7 @@ struct DiscardCheckpoint {
   int64_t step = 0;
   WeightsPlace place{};
 };
-// Of an attempt whose executors are gone: what it has not finished comes to nothing.
+// Of an attempt that is over, and whose executors are gone: what it has not finished comes to nothing.
 struct RemoveDrafts {
   std::string job{};
   WeightsPlace place{};

@@ -32,6 +32,13 @@ void release_rank(Turn& turn, const Job& job, RankIndex index, const RankState& 
     turn.send(worker->session, Abort{key, index, reason});
 }
 
+// Ranks that have done everything leave while their last checkpoint is still on the way to its name: the attempt is not
+// over then. And a rank that still lives would write on.
+void remove_drafts_when_over(Turn& turn, const Job& job) {
+  if (job.attempt || job.executors_left > 0 || job.last_checkpoints.directory.empty()) return;
+  turn.emit(RemoveDrafts{job.name(), job.last_checkpoints});
+}
+
 void trim_logs(State& state) {
   size_t bytes = 0;
   for (auto name = state.ended.rbegin(); name != state.ended.rend(); ++name) {
@@ -162,6 +169,7 @@ void end_attempt(Turn& turn, Job& job, const std::string& reason) {
   answer(turn, turn.state.broker.end_attempt(job.name(), job.attempt->number, reason));
   job.attempt.reset();
   job.split_watch.forget_attempt();
+  remove_drafts_when_over(turn, job);
 }
 
 void fail_job(Turn& turn, Job& job, const std::string& reason) {
@@ -204,7 +212,7 @@ void executor_gone(Turn& turn, const AttemptKey& attempt) {
   if (!job || job->status.attempt != attempt.attempt || job->executors_left == 0) return;
   if (--job->executors_left > 0) return;
   turn.save({ForgetAttempt{job->name()}});
-  if (!job->last_checkpoints.directory.empty()) turn.emit(RemoveDrafts{job->name(), job->last_checkpoints});
+  remove_drafts_when_over(turn, *job);
   if (job->ended()) {
     turn.emit(LogGrew{job->name()});
     retire_jobs(turn);

@@ -377,6 +377,30 @@ TEST(Recovery, what_an_attempt_has_not_finished_is_removed_when_its_last_executo
   EXPECT_EQ(removed[0].place.marker, place.marker);
 }
 
+TEST(Recovery, what_its_ranks_wrote_last_is_kept_though_they_have_left) {
+  // The steps come on record first, and ranks that have done everything do not wait for that.
+  World world(with_state());
+  JobShape shape = kKept;
+  shape.steps = 2;
+  const std::string name = world.run(shape);
+  world.durable_at_once = false;
+  run_steps(world, name, 0, 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    world.finish(name, rank);
+    EXPECT_TRUE(of<RemoveDrafts>(world.stopped(name, rank)).empty());
+  }
+  const auto committing = of<CommitCheckpoint>(world.make_durable());
+  ASSERT_EQ(committing.size(), 1u);
+  EXPECT_EQ(committing[0].step, 2);
+  world.durable_at_once = true;
+  world.tell(CheckpointCommitted{name, committing[0].order, 2, ok_status(), std::string(32, 'd')});
+  EXPECT_EQ(world.job(name).status.durable_step, 2);
+  const auto removed = of<RemoveDrafts>(
+      world.tell(WeightsCommitted{name, committing[0].order, world.job(name).attempt->weights, ok_status()}));
+  EXPECT_EQ(world.state_of(name), Succeeded);
+  EXPECT_EQ(removed.size(), 1u);
+}
+
 const JobShape kGoesOn = {
     .steps = 9,
     .extra =

@@ -670,10 +670,12 @@ class Simulation {
     ASSERT_NE(stored, nullptr);
     EXPECT_GE(steps_of(*stored), command.step)
         << command.job << ": a checkpoint of steps that are not on record";
+    EXPECT_FALSE(drafts_removed_.contains(command.place.marker))
+        << command.job << ": a checkpoint whose draft was removed before";
     keeping_.push_back(command);
   }
   void obey(DiscardCheckpoint&) {}
-  void obey(RemoveDrafts&) {}
+  void obey(RemoveDrafts& command) { drafts_removed_.insert(command.place.marker); }
   void obey(LookForCheckpoint& command) { looking_.push_back(command); }
   void obey(DiscardWeights& command) { EXPECT_EQ(whole_.erase(command.weights.directory), 1u); }
   void obey(CallAgain&) {
@@ -1007,8 +1009,9 @@ class Simulation {
       files_;  // by job, its sequence and attempt
   std::deque<LookForCheckpoint> looking_;
   std::map<std::pair<std::string, std::string>, std::set<int64_t>>
-      checkpoints_;              // by directory and job: steps
-  std::set<std::string> whole_;  // folders of weights that are committed
+      checkpoints_;                       // by directory and job: steps
+  std::set<std::string> drafts_removed_;  // attempts, by the markers of their folders
+  std::set<std::string> whole_;           // folders of weights that are committed
   std::set<ReplyId> unanswered_;
   bool call_again_ = false;  // the core wants an AssignMore
   bool store_fails_ = false;
