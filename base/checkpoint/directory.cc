@@ -104,7 +104,8 @@ StatusOr<std::string> commit_draft(const std::string& directory, const std::stri
   const std::string name = checkpoint_name(manifest.step);
   const std::string target = directory + "/" + name;
   std::error_code failure;
-  if (fs::exists(target, failure)) {
+  const bool replaces = fs::exists(target, failure);
+  if (replaces) {
     const StatusOr<Checkpoint> before = Checkpoint::open(target);
     if (before.ok() && before->manifest().job != manifest.job)
       return already_exists("{}: expected none, or one of job {}, found one of job {}: it stays", target,
@@ -114,11 +115,11 @@ StatusOr<std::string> commit_draft(const std::string& directory, const std::stri
   fs::rename(path, target, failure);
   if (failure) {
     std::error_code ignored;
-    fs::rename(hidden_path(directory, name), target, ignored);  // the one that was there, if there was one
+    if (replaces) fs::rename(hidden_path(directory, name), target, ignored);
     return failed(path, "renamed into place", failure);
   }
   PENSTOCK_RETURN_IF_ERROR(sync_folder(directory));
-  PENSTOCK_RETURN_IF_ERROR(remove_hidden(directory, name));
+  (void)remove_hidden(directory, name);  // else remove_older does
   return target;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/atomic_file.h"
 #include "base/checkpoint/directory.h"
+#include "base/log.h"
 #include "base/readable_file.h"
 #include "base/text.h"
 #include "coordinator/weights/internal/folders.h"
@@ -242,7 +243,9 @@ StatusOr<std::string> commit_checkpoint(const CheckpointDraft& draft, const plan
                                         draft_name(draft.job, draft.attempt, draft.step), manifest,
                                         checkpoint_tensors(weights_of(spec.model)))
                                .status());
-  PENSTOCK_RETURN_IF_ERROR(remove_older(draft.place.directory, draft.step, spec.checkpoint.keep));
+  // It is kept, whatever stands in the way of removing others; the next one tries again.
+  const Status removed = remove_older(draft.place.directory, draft.step, spec.checkpoint.keep);
+  if (!removed.ok()) log::warning("job {}: {}", draft.job, message(removed));
   return manifest.weights_digest;
 }
 

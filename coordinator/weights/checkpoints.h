@@ -62,8 +62,8 @@ struct CheckpointDraft {
 };
 
 // Joins the parts of all ranks: every tensor of the model once, each part of this job and step. Makes the folder one of
-// Hugging Face too, and a checkpoint, by its manifest and then its name; of those up to its step the newest `keep` stay. Its
-// weights digest. Errors name file and tensor; the checkpoints before it stay.
+// Hugging Face too, and a checkpoint, by its manifest and then its name; of those up to its step the newest `keep` stay (one
+// that cannot be removed is a line in the log). Its weights digest. Errors name file and tensor; the checkpoints before it stay.
 StatusOr<std::string> commit_checkpoint(const CheckpointDraft& draft, const plan::JobSpec& spec, int ranks);
 
 // Removes what the job's attempts have not finished, unless the directory bears the marker of somebody else by now: a

@@ -137,6 +137,26 @@ TEST_F(Survival, of_a_disk_that_takes_no_more_by_the_one_before_it) {
   EXPECT_EQ(start(folder.path(), spec_)->step, 20);
 }
 
+TEST_F(Survival, of_older_ones_that_cannot_be_removed) {
+  // The new one is whole, has its name and is what the next attempt starts from: to say otherwise would cost it.
+  const TemporaryFolder folder("penstock_survival_stuck");
+  const pid_t child = fork();
+  if (child == 0) {  // as somebody whom permissions stop
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && (chown(folder.path().c_str(), kNobody, kNobody) != 0 || setuid(kNobody) != 0))
+      _exit(2);
+    const WeightsPlace place{folder.path(), ".attempt-1"};
+    if (!write_one(place, spec_, 10).ok()) _exit(3);
+    std::filesystem::permissions(folder.path("step-000000010"), std::filesystem::perms(0555));
+    _exit(write_one(place, spec_, 20).ok() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  std::filesystem::permissions(folder.path(".removed-step-000000010"), std::filesystem::perms(0755));
+  EXPECT_EQ(start(folder.path(), spec_)->step, 20);
+}
+
 TEST_F(Survival, of_damage_by_the_one_before_it) {
   plan::JobSpec spec = spec_;
   spec.checkpoint.keep = 2;
