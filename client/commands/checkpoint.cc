@@ -184,7 +184,7 @@ int checkpoint_import(const CheckpointImportOptions& options) {
   const StatusOr<OpenedSource> source = open_source(options.source, options.connection);
   if (!source.ok()) return report_error(source.status());
   const StatusOr<ModelFolder>& folder = source->folder;
-  if (!folder.ok()) return report_error(folder.status());
+  if (!folder.ok()) return report_error(explained(folder.status(), source->path));
   if (!options.target.empty()) return import_to(options, *folder);
   if (options.output == "json") {
     Json json = folder_json(*folder);

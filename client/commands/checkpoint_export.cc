@@ -139,7 +139,7 @@ int checkpoint_export(const CheckpointExportOptions& options) {
   const StatusOr<OpenedSource> opened = open_source(options.source, options.connection);
   if (!opened.ok()) return report_error(opened.status());
   const StatusOr<ModelFolder>& source = opened->folder;
-  if (!source.ok()) return report_error(source.status());
+  if (!source.ok()) return report_error(explained(source.status(), opened->path));
   if (options.optimizer) return export_whole(options, *source);
   Export work(*source, options);
   if (const Status done = work.run(); !done.ok()) return report_error(explained(done, source->path));

@@ -1,6 +1,8 @@
 #include "client/commands/checkpoint_source.h"
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "base/checkpoint/manifest.h"
 #include "client/commands/follow.h"
@@ -10,6 +12,7 @@ namespace penstock::client {
 namespace {
 
 constexpr int kMostTries = 10;
+constexpr auto kBetweenTries = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -42,20 +45,20 @@ Status explained(const Status& status, const std::string& folder) {
       message(status));
 }
 
-StatusOr<OpenedSource> open_resolved(const std::function<StatusOr<std::string>()>& resolve) {
-  std::string before;
+// The coordinator records a checkpoint after it has removed older ones: its answer may lag behind for a moment.
+StatusOr<OpenedSource> open_resolved(const std::function<StatusOr<std::string>()>& resolve,
+                                     const std::function<void()>& wait) {
   for (int tries = 1;; ++tries) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::string path, resolve());
     StatusOr<ModelFolder> folder = open_model_folder(path);
-    const bool asks_again = !folder.ok() && is_gone(path) && path != before && tries < kMostTries;
-    if (!asks_again && folder.ok()) return OpenedSource{path, std::move(folder)};
-    if (!asks_again) return OpenedSource{path, explained(folder.status(), path)};
-    before = path;
+    if (folder.ok() || !is_gone(path) || tries == kMostTries) return OpenedSource{path, std::move(folder)};
+    wait();
   }
 }
 
 StatusOr<OpenedSource> open_source(const std::string& source, const ConnectionOptions& connection) {
-  return open_resolved([&] { return checkpoint_folder(source, connection); });
+  return open_resolved([&] { return checkpoint_folder(source, connection); },
+                       [] { std::this_thread::sleep_for(kBetweenTries); });
 }
 
 }  // namespace penstock::client

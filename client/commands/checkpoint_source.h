@@ -19,10 +19,12 @@ struct OpenedSource {
   StatusOr<ModelFolder> folder;
 };
 // That folder, opened. A job that runs may remove a checkpoint between the coordinator's answer and the opening: then its
-// newest one is asked for again, a few times. One that is removed later is an error of whatever is read then.
+// newest one is asked for again, a few times within half a second. One that is removed later is an error of whatever is
+// read then.
 StatusOr<OpenedSource> open_source(const std::string& source, const ConnectionOptions& connection);
-// The same, of whatever folder `resolve` says, each time that it is called.
-StatusOr<OpenedSource> open_resolved(const std::function<StatusOr<std::string>()>& resolve);
+// The same, of whatever folder `resolve` says, each time that it is called; `wait` comes between two tries.
+StatusOr<OpenedSource> open_resolved(const std::function<StatusOr<std::string>()>& resolve,
+                                     const std::function<void()>& wait);
 
 // A failure, and what may have happened where the folder is not there any more. Any other status stays as it is.
 Status explained(const Status& status, const std::string& folder);

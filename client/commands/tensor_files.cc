@@ -29,7 +29,10 @@ Status make_target(const std::string& path) {
   std::error_code failure;
   if (fs::is_empty(path, failure)) return ok_status();
   if (failure) return unavailable("{} cannot be read: {}", path, failure.message());
-  return already_exists("{}: expected a new or empty folder, found files in it", path);
+  return already_exists(
+      "{}: expected a new or empty folder, found files in it (remove it if an earlier run was "
+      "interrupted)",
+      path);
 }
 
 }  // namespace penstock::client
