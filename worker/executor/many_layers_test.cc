@@ -30,24 +30,38 @@ int writer_of(const Checkpoint& checkpoint, const std::string& tensor, int ranks
   return -1;
 }
 
-class ManyLayers : public ::testing::TestWithParam<Shape> {};
+struct Move {
+  Shape saver, other;
+
+  friend void PrintTo(const Move& move, std::ostream* out) {
+    PrintTo(move.saver, out);
+    *out << " -> ";
+    PrintTo(move.other, out);
+  }
+};
+
+Shape many_layers(int pipeline, const char* schedule, int stages_per_rank = 1) {
+  return {.pipeline = pipeline,
+          .schedule = schedule,
+          .stages_per_rank = stages_per_rank,
+          .extra = "checkpoint: {every: 2}\n",
+          .layers = kLayers};
+}
+
+class ManyLayers : public ::testing::TestWithParam<Move> {};
 
 TEST_P(ManyLayers, of_a_checkpoint_are_each_where_they_belong_on_any_cut) {
-  const Shape saver{.pipeline = 4,
-                    .schedule = "interleaved-1f1b",
-                    .stages_per_rank = 2,
-                    .extra = "checkpoint: {every: 2}\n",
-                    .layers = kLayers};
+  const auto& [saver, other] = GetParam();
   const plan::ModelSpec model = job_of(saver).model;
   const Result whole = train(saver, {.writes = true});
   const std::string path = commit(saver, 2);
   const Checkpoint checkpoint = *Checkpoint::open(path);
-  // Both chunks of a rank are in its file, and no layer is numbered from the stage's first.
-  EXPECT_EQ(writer_of(checkpoint, "model.layers.0.mlp.up_proj.weight", 4), 0);
-  EXPECT_EQ(writer_of(checkpoint, "model.layers.100.mlp.up_proj.weight", 4), 3);
-  EXPECT_EQ(writer_of(checkpoint, "model.layers.101.mlp.up_proj.weight", 4), -1);
+  // No layer is numbered from the first of its stage.
+  EXPECT_EQ(writer_of(checkpoint, "model.layers.0.mlp.up_proj.weight", saver.pipeline), 0);
+  EXPECT_EQ(writer_of(checkpoint, "model.layers.100.mlp.up_proj.weight", saver.pipeline), saver.pipeline - 1);
+  EXPECT_EQ(writer_of(checkpoint, "model.layers.101.mlp.up_proj.weight", saver.pipeline), -1);
 
-  Shape loaded = GetParam();
+  Shape loaded = other;
   loaded.steps = 2;
   const Result at_load = train(loaded, {.load_from = path, .first_step = 2});
   std::vector<plan::TensorDigest> written;
@@ -59,15 +73,18 @@ TEST_P(ManyLayers, of_a_checkpoint_are_each_where_they_belong_on_any_cut) {
   }
   EXPECT_EQ(plan::weights_digest(model, in_order(at_load)), plan::weights_digest(model, written));
 
-  const Result rest = train(GetParam(), {.load_from = path, .first_step = 2});
+  const Result rest = train(other, {.load_from = path, .first_step = 2});
   EXPECT_EQ(rest.losses, std::vector<double>(whole.losses.begin() + 2, whole.losses.end()));
   EXPECT_EQ(rest.digests, whole.digests);
   std::filesystem::remove_all(path);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuts, ManyLayers,
-                         ::testing::Values(Shape{.pipeline = 3, .schedule = "zb-h1", .layers = kLayers},
-                                           Shape{.pipeline = 1, .layers = kLayers}));
+INSTANTIATE_TEST_SUITE_P(
+    Cuts, ManyLayers,
+    ::testing::Values(Move{many_layers(4, "interleaved-1f1b", 2), many_layers(3, "zb-h1")},
+                      Move{many_layers(4, "interleaved-1f1b", 2), many_layers(1, "1f1b")},
+                      // From one stage a rank to several, whose second ones must not be left as they began.
+                      Move{many_layers(3, "1f1b"), many_layers(2, "zb-v", 2)}));
 
 }  // namespace
 }  // namespace penstock::worker
