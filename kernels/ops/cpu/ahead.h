@@ -10,6 +10,10 @@
 
 namespace penstock::kernels::cpu {
 
+inline std::span<const char> memory_of(const float* values, int64_t count) {
+  return {reinterpret_cast<const char*>(values), static_cast<size_t>(count) * sizeof(float)};
+}
+
 class Ahead {
  public:
   Ahead() = default;  // nothing comes

@@ -1,6 +1,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/ops/cpu/ahead.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/packing.h"
@@ -147,9 +148,8 @@ void add_features(Context& context, const Round& round, int64_t first, const Fea
   auto* const left = reinterpret_cast<Element*>(context.thread_scratch());
   const int64_t width = piece.left.size(1);
   const int64_t expert = round[static_cast<size_t>(first)].expert;
-  // The gradients of all experts are more than the cache holds: these come while the first left operand is made.
-  std::span<const char> ahead(reinterpret_cast<const char*>(piece.gradient),
-                              static_cast<size_t>(piece.features * piece.right.columns()) * sizeof(float));
+  // The gradients of all experts are more than the cache holds.
+  std::span<const char> ahead = memory_of(piece.gradient, piece.features * piece.right.columns());
   for (int64_t s = first; s < std::ssize(round); ++s) {
     const ExpertPiece& sum = round[static_cast<size_t>(s)];
     if (sum.expert != expert) break;
