@@ -306,6 +306,17 @@ TEST_F(FromAnother, checkpoint_of_its_own_comes_first) {
   EXPECT_EQ(find_checkpoint(mine.place.directory, "tiny", 25)->step, 0);
 }
 
+TEST_F(FromAnother, those_of_an_earlier_job_of_its_name_are_moved_aside) {
+  const WeightsPlace theirs = std::exchange(place_, begins(10).place);
+  const CheckpointDraft earlier{place_, "next", 1, 20};
+  for (int rank = 0; rank < 2; ++rank) write_part(rank, earlier);
+  ASSERT_TRUE(commit_checkpoint(earlier, spec_, 2).ok());
+  EXPECT_EQ(prepare_checkpoints(begins(10), spec_.model)->path, from_.path);
+  EXPECT_THAT(steps(), IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(place_.directory + "-1/step-000000020"));
+  place_ = theirs;
+}
+
 TEST_F(FromAnother, damaged_removed_or_replaced_one_is_refused_with_what_to_do) {
   const auto refusal = [&] { return message(prepare_checkpoints(begins(10), spec_.model).status()); };
   from_.samples = 80;
@@ -316,7 +327,17 @@ TEST_F(FromAnother, damaged_removed_or_replaced_one_is_refused_with_what_to_do) 
   wider.intermediate_size = 8;
   EXPECT_THAT(message(prepare_checkpoints(begins(10), wider).status()),
               HasSubstr("mlp.gate_proj.weight at offset"));
+  from_.step = 20;
+  EXPECT_THAT(message(prepare_checkpoints(begins(20), spec_.model).status()),
+              HasSubstr("expected 20 steps of 40 sequences, found 10 of 40: it has been replaced"));
+  from_.step = 10;
   const std::string shard = from_.path + "/moments-00001-of-00002.safetensors";
+  {
+    std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  }
+  EXPECT_THAT(refusal(), HasSubstr("restart.from: " + shard + ": tensor exp_avg_sq."));
   std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
   EXPECT_THAT(refusal(), HasSubstr("restart.from: " + shard + ": expected"));
   std::filesystem::remove_all(from_.path);

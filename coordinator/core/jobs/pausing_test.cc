@@ -327,8 +327,16 @@ TEST(Pausing, checkpoint_that_lands_after_its_attempt_is_what_another_cut_goes_o
   of_another.order = order - 1;
   world.tell(of_another);
   EXPECT_EQ(world.job(name).status.durable_step, 2);
+  CheckpointCommitted beyond = late;
+  beyond.step = 6;  // of steps that are not on record
+  world.tell(beyond);
+  EXPECT_EQ(world.job(name).status.durable_step, 2);
   world.tell(late);
   EXPECT_EQ(world.archive.jobs()[0].status.durable_step, 4);
+  CheckpointCommitted before = late;
+  before.step = 2;
+  world.tell(before);
+  EXPECT_EQ(world.job(name).status.durable_step, 4);
   for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
   JobShape alone = kKept;
   alone.pipeline = 1;
@@ -390,6 +398,40 @@ TEST(Pausing, checkpoint_that_a_dead_coordinator_did_not_record_is_what_another_
   EXPECT_EQ(again.archive.jobs()[0].status.weights_digest, std::string(32, 'e'));
   EXPECT_EQ(*resume(again, name, job_spec(alone)), Queued);
   EXPECT_EQ(again.job(name).status.step, 4);
+}
+
+TEST(Pausing, checkpoint_that_nobody_looks_for_or_that_is_no_newer_changes_nothing) {
+  World world;
+  const std::string name = paused_job(world);  // with one of step 4
+  world.tell(CheckpointFound{name, 5, std::string(32, 'e')});
+  EXPECT_EQ(world.job(name).status.durable_step, 4);
+  World next;
+  next.archive = world.archive;
+  next.tell(Restore{world.archive.jobs()});
+  next.tell(CheckpointFound{name, 2, std::string(32, 'e')});
+  EXPECT_EQ(next.job(name).status.durable_step, 4);
+  // It goes on before the answer comes: what it was found to have is not what this attempt began with.
+  std::vector<StoredJob> stored = world.archive.jobs();
+  stored[0].status.durable_step = 2;
+  World running;
+  running.archive = world.archive;
+  running.newest_checkpoint = 2;
+  running.tell(Restore{stored});
+  for (const char* worker : {"worker-0", "worker-1"}) running.open(registration(worker));
+  ASSERT_EQ(*resume(running, name), Queued);
+  running.tick();
+  ASSERT_EQ(running.state_of(name), Preparing);
+  running.tell(CheckpointFound{name, 4, std::string(32, 'e')});
+  EXPECT_EQ(running.job(name).status.durable_step, 2);
+}
+
+TEST(Pausing, checkpoint_of_a_job_without_steps_is_not_looked_for) {
+  World world;
+  const std::string name = world.submit(kKept);
+  World next;
+  next.archive = world.archive;
+  EXPECT_TRUE(of<LookForCheckpoint>(next.tell(Restore{world.archive.jobs()})).empty());
+  EXPECT_TRUE(next.job(name).live());
 }
 
 TEST(Pausing, paused_job_that_began_with_another_ones_checkpoint_goes_back_there_and_no_further) {

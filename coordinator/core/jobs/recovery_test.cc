@@ -342,8 +342,8 @@ bool has_event(World& world, const std::string& name, const std::string& words) 
 
 TEST(Recovery, arithmetic_that_changed_since_the_checkpoint_is_said_and_the_same_is_not) {
   World world(with_state());
-  world.checkpoint_fingerprint = "test";  // as the ranks say
   const std::string name = world.run(kKept);
+  EXPECT_FALSE(has_event(world, name, "the arithmetic has changed"));  // it began with none
   run_steps(world, name, 0, 2);
   keep(world, name, 2);
   for (const char* made_with : {"test", "another CPU"}) {
@@ -354,13 +354,13 @@ TEST(Recovery, arithmetic_that_changed_since_the_checkpoint_is_said_and_the_same
     ASSERT_EQ(world.state_of(name), Preparing);
     world.all_ready(name);
     ASSERT_EQ(world.state_of(name), Running);
-    EXPECT_EQ(
-        has_event(
-            world, name,
-            "the arithmetic has changed: the checkpoint of step 2 was made with \"another CPU\", its ranks "
-            "compute with \"test\""),
-        world.checkpoint_fingerprint != "test");
+    // "test" is what the ranks say.
+    EXPECT_EQ(has_event(world, name, "the arithmetic has changed"), world.checkpoint_fingerprint != "test");
   }
+  EXPECT_TRUE(has_event(
+      world, name,
+      "the arithmetic has changed: the checkpoint of step 2 was made with \"another CPU\", its ranks "
+      "compute with \"test\""));
 }
 
 TEST(Recovery, what_an_attempt_has_not_finished_is_removed_when_its_last_executor_is_gone) {
@@ -368,13 +368,28 @@ TEST(Recovery, what_an_attempt_has_not_finished_is_removed_when_its_last_executo
   World world(with_state());
   const std::string name = world.run(kKept);
   const WeightsPlace place = world.job(name).attempt->checkpoints;
-  world.tell(Cancel{1, name, "bob"});
+  EXPECT_TRUE(of<RemoveDrafts>(world.tell(Cancel{1, name, "bob"})).empty());
   EXPECT_TRUE(of<RemoveDrafts>(world.stopped(name, 0)).empty());
   const auto removed = of<RemoveDrafts>(world.stopped(name, 1));
   ASSERT_EQ(removed.size(), 1u);
   EXPECT_EQ(removed[0].job, name);
   EXPECT_EQ(removed[0].place.directory, "/state/jobs/tiny/checkpoints");
   EXPECT_EQ(removed[0].place.marker, place.marker);
+}
+
+TEST(Recovery, attempt_that_began_with_a_checkpoint_and_brought_none_is_barren) {
+  World world(with_state());
+  const std::string name = world.run(kKept);
+  run_steps(world, name, 0, 2);
+  keep(world, name, 2);
+  for (const int64_t barren : {0, 1}) {
+    lose_attempt(world, name);
+    EXPECT_EQ(world.job(name).status.barren_attempts, barren);
+    world.tick();
+    world.tick();
+    ASSERT_EQ(world.state_of(name), Preparing);
+    world.all_ready(name);
+  }
 }
 
 TEST(Recovery, what_its_ranks_wrote_last_is_kept_though_they_have_left) {
