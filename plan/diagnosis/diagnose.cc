@@ -160,8 +160,8 @@ Slowest slowest_worker(const Grid& residuals) {
 }
 
 void say_variance(Diagnosis& diagnosis, double spread) {
-  const bool together = diagnosis.forward_backward_correlation >= kVariesTogether;
   diagnosis.finding = Finding::DataVariance;
+  const bool together = is_of_the_data(diagnosis);
   diagnosis.because = fmt::format(
       "microbatches of one stage vary by {:.0f} % (healthy: 2 to 3 %), forward and backward {} "
       "(correlation {:.2f})",
@@ -228,6 +228,11 @@ const char* name_of(Finding finding) {
       return "data-variance";
   }
   return "unknown";
+}
+
+bool is_of_the_data(const Diagnosis& diagnosis) {
+  return diagnosis.finding == Finding::DataVariance &&
+         diagnosis.forward_backward_correlation >= kVariesTogether;
 }
 
 StatusOr<Diagnosis> diagnose(const StageTrace& trace) {

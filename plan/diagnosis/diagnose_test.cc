@@ -113,6 +113,45 @@ TEST(DiagnoseTest, mixed_lengths_with_a_heavy_tail_are_data_variance) {
   EXPECT_THAT(diagnosis->advice, HasSubstr("pack sequences"));
 }
 
+// Lengths vary by `data` (a part of the mean) in forward and backward alike, and the machine by `machine` in each alone.
+StageTrace varying_trace(double data, double machine, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::lognormal_distribution<double> length(0, data), forward(0, machine), backward(0, machine);
+  StageTrace trace;
+  trace.cells.assign(4, std::vector<CellSamples>(2));
+  for (int microbatch = 0; microbatch < 200; ++microbatch) {
+    for (size_t replica = 0; replica < 2; ++replica) {
+      const double tokens = length(engine);
+      for (auto& stage : trace.cells) {
+        stage[replica].forward_ms.push_back(20 * tokens * forward(engine));
+        stage[replica].backward_ms.push_back(40 * tokens * backward(engine));
+      }
+    }
+  }
+  return trace;
+}
+
+TEST(DiagnoseTest, what_varies_is_the_data_where_forward_and_backward_vary_together) {
+  // With spreads d of the data and m of the machine the correlation is d^2 / (d^2 + m^2).
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    for (const auto& [data, machine] : {std::pair(0.10, 0.02), {0.15, 0.03}, {0.4, 0.05}}) {
+      const Diagnosis found = *diagnose(varying_trace(data, machine, seed));
+      EXPECT_TRUE(is_of_the_data(found))
+          << data << " " << machine << ": " << found.forward_backward_correlation;
+      EXPECT_THAT(found.advice, HasSubstr("pack sequences"));
+    }
+    // As much of the machine as of the data (0.5), twice as much of the data (0.8), and the machine alone.
+    for (const auto& [data, machine] : {std::pair(0.15, 0.15), {0.2, 0.1}, {0.0, 0.2}}) {
+      const Diagnosis found = *diagnose(varying_trace(data, machine, seed));
+      EXPECT_EQ(found.finding, Finding::DataVariance);
+      EXPECT_FALSE(is_of_the_data(found))
+          << data << " " << machine << ": " << found.forward_backward_correlation;
+      EXPECT_THAT(found.advice, HasSubstr("what else runs on the machines"));
+    }
+  }
+  EXPECT_FALSE(is_of_the_data(*diagnose(even_trace(4, 2, 1))));
+}
+
 TEST(DiagnoseTest, rare_outliers_are_not_the_data) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const StageTrace trace = noisy_trace(4, 2, seed, [](std::mt19937& engine) {

@@ -5,6 +5,21 @@
 #include <numeric>
 
 namespace penstock::plan {
+namespace {
+
+std::vector<double> ranks_of(const std::vector<double>& values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::vector<double> ranks(values.size());
+  for (size_t first = 0, end = 0; first < order.size(); first = end) {
+    while (end < order.size() && values[order[end]] == values[order[first]]) ++end;
+    for (size_t i = first; i < end; ++i) ranks[order[i]] = static_cast<double>(first + end - 1) / 2;
+  }
+  return ranks;
+}
+
+}  // namespace
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -36,6 +51,10 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
     square_b += (b[i] - mean_b) * (b[i] - mean_b);
   }
   return square_a > 0 && square_b > 0 ? both / std::sqrt(square_a * square_b) : 0;
+}
+
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  return correlation(ranks_of(a), ranks_of(b));
 }
 
 }  // namespace penstock::plan

@@ -12,5 +12,7 @@ double quantile(std::vector<double> values, double fraction);  // nearest rank
 double mean(const std::vector<double>& values);
 // Pearson's; 0 where one side does not vary. Equal lengths.
 double correlation(const std::vector<double>& a, const std::vector<double>& b);
+// Spearman's: that of their ranks, equal values having the mean of theirs. No outlier weighs more than a place.
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace penstock::plan
