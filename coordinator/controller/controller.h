@@ -106,6 +106,12 @@ class Controller {
 
   // Workers.
   virtual void list_workers(std::function<void(StatusOr<std::vector<WorkerView>>)> done) = 0;
+  // Gives a worker no new ranks, or gives it ranks again; answers with its devices once that is durable. NotFound names the nearest
+  // worker.
+  virtual void drain_worker(std::string name, std::string principal,
+                            std::function<void(StatusOr<std::vector<WorkerView>>)> done) = 0;
+  virtual void uncordon_worker(std::string name, std::string principal,
+                               std::function<void(StatusOr<std::vector<WorkerView>>)> done) = 0;
   // Opens a session with its first message. The answer is `Registered` through the sink, or close(why).
   virtual SessionId open_session(Registration registration, std::shared_ptr<WorkerSink> sink) = 0;
   // Hands on a later message. `taken` runs when the controller has taken it: start the next read then, so

@@ -123,6 +123,10 @@ class Implementation final : public CoreController {
   WaitId wait_logs(LogWait wait, std::function<void(StatusOr<LogPage>)> done) override;
   void abandon(WaitId id) override;
   void list_workers(std::function<void(StatusOr<std::vector<WorkerView>>)> done) override;
+  void drain_worker(std::string name, std::string principal,
+                    std::function<void(StatusOr<std::vector<WorkerView>>)> done) override;
+  void uncordon_worker(std::string name, std::string principal,
+                       std::function<void(StatusOr<std::vector<WorkerView>>)> done) override;
   SessionId open_session(Registration registration, std::shared_ptr<WorkerSink> sink) override;
   void deliver(SessionId session, WorkerMessage message, std::function<void()> taken) override;
   void close_session(SessionId session, std::string reason) override;
@@ -150,6 +154,7 @@ class Implementation final : public CoreController {
 
   void carry_out(AnswerSubmit& command) { answer(submissions_, command.reply, std::move(command.outcome)); }
   void carry_out(AnswerControl& command) { answer(controls_, command.reply, std::move(command.state)); }
+  void carry_out(AnswerWorker& command) { answer(cordonings_, command.reply, std::move(command.devices)); }
   void carry_out(AnswerPublish& command) { answer(publications_, command.reply, std::move(command.status)); }
   void carry_out(AnswerLookUp& command) { answer(look_ups_, command.reply, std::move(command.value)); }
   void carry_out(SendToWorker& command);
@@ -197,6 +202,7 @@ class Implementation final : public CoreController {
   std::map<SessionId, std::shared_ptr<WorkerSink>> sinks_;
   Callbacks<StatusOr<SubmitOutcome>> submissions_;
   Callbacks<StatusOr<JobState>> controls_;
+  Callbacks<StatusOr<std::vector<WorkerView>>> cordonings_;
   Callbacks<Status> publications_;
   Callbacks<StatusOr<std::string>> look_ups_;
   Waits waits_;
@@ -220,7 +226,7 @@ Status Implementation::begin() {
                 [this](Status status) {
                   inbox_.post_always([this, status = std::move(status)] { tell(StoreHealth{status}); });
                 });
-  tell(Restore{store_->load()});
+  tell(Restore{store_->load(), store_->load_cordons()});
   restored_ = state_.store.last();
   std::future<void> restored = restored_durable_.get_future();
   controller_ = std::thread([this] { serve(); });
@@ -277,6 +283,7 @@ Status Implementation::stop() {
 void Implementation::end_everything() {
   answer_all(submissions_, stopping());
   answer_all(controls_, stopping());
+  answer_all(cordonings_, stopping());
   answer_all(publications_, stopping());
   answer_all(look_ups_, stopping());
   waits_.abandon_all(stopping());
@@ -477,6 +484,26 @@ void Implementation::pause_job(std::string name, std::string principal,
     controls_[reply] = done;
     tell(Pause{reply, name, principal});
   });
+}
+
+void Implementation::drain_worker(std::string name, std::string principal,
+                                  std::function<void(StatusOr<std::vector<WorkerView>>)> done) {
+  call<StatusOr<std::vector<WorkerView>>>(
+      done, [this, name = std::move(name), principal = std::move(principal), done] {
+        const ReplyId reply = next_id_++;
+        cordonings_[reply] = done;
+        tell(Drain{reply, name, principal});
+      });
+}
+
+void Implementation::uncordon_worker(std::string name, std::string principal,
+                                     std::function<void(StatusOr<std::vector<WorkerView>>)> done) {
+  call<StatusOr<std::vector<WorkerView>>>(
+      done, [this, name = std::move(name), principal = std::move(principal), done] {
+        const ReplyId reply = next_id_++;
+        cordonings_[reply] = done;
+        tell(Uncordon{reply, name, principal});
+      });
 }
 
 // The file is checked as that of a submission, on the planner's thread.

@@ -24,6 +24,12 @@ struct AnswerControl {
   StatusOr<JobState> state;
   const char* what = "cancel";  // or "pause", "resume"
 };
+// To a Drain or an Uncordon: the worker's devices.
+struct AnswerWorker {
+  ReplyId reply = 0;
+  StatusOr<std::vector<WorkerView>> devices;
+  const char* what = "drain";  // or "uncordon"
+};
 struct AnswerPublish {
   ReplyId reply = 0;
   Status status;
@@ -126,9 +132,9 @@ struct Say {
   std::string line{};
 };
 
-using Command = std::variant<AnswerSubmit, AnswerControl, AnswerPublish, AnswerLookUp, SendToWorker,
-                             CloseSession, PlanAttempt, ConsiderSplit, CommitWeights, DiscardWeights,
-                             CommitCheckpoint, DiscardCheckpoint, RemoveDrafts, LookForCheckpoint, Save,
-                             JobChanged, LogGrew, Observed, CallAgain, Say>;
+using Command = std::variant<AnswerSubmit, AnswerControl, AnswerWorker, AnswerPublish, AnswerLookUp,
+                             SendToWorker, CloseSession, PlanAttempt, ConsiderSplit, CommitWeights,
+                             DiscardWeights, CommitCheckpoint, DiscardCheckpoint, RemoveDrafts,
+                             LookForCheckpoint, Save, JobChanged, LogGrew, Observed, CallAgain, Say>;
 
 }  // namespace penstock::coordinator

@@ -29,6 +29,8 @@ struct Dispatch {
   void operator()(Cancel& event) { on_cancel(turn, event); }
   void operator()(Pause& event) { on_pause(turn, event); }
   void operator()(Resume& event) { on_resume(turn, event); }
+  void operator()(Drain& event) { on_drain(turn, event); }
+  void operator()(Uncordon& event) { on_uncordon(turn, event); }
   void operator()(SessionOpened& event) { on_opened(turn, std::move(event)); }
   void operator()(SessionSaid& event) { on_said(turn, std::move(event)); }
   void operator()(SessionClosed& event) { on_closed(turn, event); }

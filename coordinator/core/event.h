@@ -1,6 +1,7 @@
 // What can happen to the coordinator. Everything that it knows of the world arrives as one of these.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ using Ticket = uint64_t;   // numbers the transactions of the store, from 1
 // First event of a process: what the store held.
 struct Restore {
   std::vector<StoredJob> jobs{};
+  std::map<std::string, Cordon> cordons{};  // by worker
 };
 // A job file that check_job has accepted.
 struct Submit {
@@ -49,6 +51,16 @@ struct Resume {
   std::string principal{};
   std::shared_ptr<const plan::JobSpec>
       spec{};  // to go on with, which check_job has accepted; null: as it was
+};
+struct Drain {
+  ReplyId reply = 0;
+  std::string worker{};
+  std::string principal{};
+};
+struct Uncordon {
+  ReplyId reply = 0;
+  std::string worker{};
+  std::string principal{};
 };
 struct SessionOpened {
   SessionId session = 0;
@@ -128,10 +140,10 @@ struct AssignMore {};
 // Time has passed; comes every 100 ms or so.
 struct Tick {};
 
-using Event =
-    std::variant<Restore, Submit, Cancel, Pause, Resume, SessionOpened, SessionSaid, SessionClosed, Publish,
-                 LookUp, LookUpAbandoned, AttemptPlanned, SplitConsidered, WeightsCommitted,
-                 CheckpointCommitted, CheckpointFound, StoreDurable, StoreHealth, AssignMore, Tick>;
+using Event = std::variant<Restore, Submit, Cancel, Pause, Resume, Drain, Uncordon, SessionOpened,
+                           SessionSaid, SessionClosed, Publish, LookUp, LookUpAbandoned, AttemptPlanned,
+                           SplitConsidered, WeightsCommitted, CheckpointCommitted, CheckpointFound,
+                           StoreDurable, StoreHealth, AssignMore, Tick>;
 
 struct Now {
   TimePoint time{};     // for decisions

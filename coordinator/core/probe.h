@@ -43,7 +43,7 @@ struct Census {
   std::array<int64_t, kJobStates> jobs{};  // by JobState
   int64_t workers_free = 0;                // no rank on any device
   int64_t workers_assigned = 0;
-  int64_t workers_draining = 0;
+  int64_t workers_draining = 0;  // or drained: they take no work
   int64_t workers_lost = 0;
   int64_t devices_free = 0;  // of workers that take work
   int64_t devices_busy = 0;  // a rank runs there, or is being stopped

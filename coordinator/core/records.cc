@@ -7,6 +7,7 @@ namespace {
 
 struct Applier {
   std::map<std::string, StoredJob>& jobs;
+  std::map<std::string, Cordon>& cordons;
 
   StoredJob* find(const std::string& name) {
     auto found = jobs.find(name);
@@ -86,12 +87,14 @@ struct Applier {
     job->placed.clear();
   }
   void operator()(const DropJob& write) { jobs.erase(write.job); }
+  void operator()(const PutCordon& write) { cordons[write.worker] = write.cordon; }
+  void operator()(const DropCordon& write) { cordons.erase(write.worker); }
 };
 
 }  // namespace
 
 void Archive::apply(const Write& write) {
-  std::visit(Applier{jobs_}, write);
+  std::visit(Applier{jobs_, cordons_}, write);
 }
 
 const StoredJob* Archive::find(const std::string& job) const {

@@ -144,9 +144,23 @@ struct DropJob {
   std::string job{};
 };
 
+// Why a worker, known by its name, gets no new ranks.
+struct Cordon {
+  std::string by{};
+  int64_t since_unix_ms = 0;
+  bool operator==(const Cordon&) const = default;
+};
+struct PutCordon {
+  std::string worker{};
+  Cordon cordon{};
+};
+struct DropCordon {
+  std::string worker{};
+};
+
 using Write = std::variant<CreateJob, PutDefinition, PutStatus, AddEvent, AddLosses, AddValidation,
                            DropValidation, PutStages, PutMemory, PutTrace, DropTrace, PutMeasurements,
-                           DropMeasurements, PutAttempt, ForgetAttempt, DropJob>;
+                           DropMeasurements, PutAttempt, ForgetAttempt, DropJob, PutCordon, DropCordon>;
 
 struct StoredJob {
   JobDefinition definition{};
@@ -173,9 +187,11 @@ class Archive {
   std::vector<StoredJob> jobs()
       const;  // by order of submission; of those that have ended, without their losses
   const StoredJob* find(const std::string& job) const;
+  const std::map<std::string, Cordon>& cordons() const { return cordons_; }  // by worker
 
  private:
   std::map<std::string, StoredJob> jobs_{};
+  std::map<std::string, Cordon> cordons_{};
 };
 
 }  // namespace penstock::coordinator

@@ -30,6 +30,7 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   int traces_seen = 0;
   int moves = 0;
   int moves_undone = 0;
+  int placed_beside_cordons = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     testing::Simulation simulation(seed, replay ? Trace::On : Trace::Off);
     simulation.run(kEvents);
@@ -44,6 +45,7 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
     traces_seen += simulation.traces_seen();
     moves += simulation.moves();
     moves_undone += simulation.moves_undone();
+    placed_beside_cordons += simulation.placed_beside_cordons();
     if (HasFailure()) FAIL() << "replay with PENSTOCK_SEED=" << seed;
   }
   std::cout << succeeded << " jobs succeeded, " << side_by_side << " of them with several pipelines, "
@@ -64,6 +66,7 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   EXPECT_GT(traces_seen, kSeeds);
   EXPECT_GT(moves, kSeeds / 4);
   EXPECT_GT(moves_undone, kSeeds / 20);
+  EXPECT_GT(placed_beside_cordons, kSeeds / 10);
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ namespace penstock::coordinator {
 // An answer that promises durability. answers.cc.
 struct PendingAnswer {
   Ticket ticket = 0;
-  std::string job{};
-  std::variant<AnswerSubmit, AnswerControl> answer;
+  std::string name{};  // of the job or worker
+  std::variant<AnswerSubmit, AnswerControl, AnswerWorker> answer;
   TimePoint since{};
 };
 

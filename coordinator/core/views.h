@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "coordinator/core/jobs/measurements.h"
+#include "coordinator/core/jobs/memory_use.h"
 
 namespace penstock::coordinator {
 
@@ -57,16 +58,6 @@ struct StageView {
 
   bool operator==(const StageView&) const = default;
 };
-
-// One kind of what a rank holds, as predicted before the attempt and as measured in it.
-struct MemoryUseView {
-  std::string kind{};  // "parameters"
-  std::optional<int64_t> predicted_bytes{};
-  std::optional<int64_t> peak_bytes{};
-
-  bool operator==(const MemoryUseView&) const = default;
-};
-using RankMemoryView = std::vector<MemoryUseView>;  // predicted kinds first
 
 // Mean loss over the held-out data with the weights after `step` steps.
 struct ValidationView {
@@ -125,7 +116,7 @@ struct JobView {
 // One device slot of a worker daemon: a daemon with several devices appears once for each.
 struct WorkerView {
   std::string name{};
-  std::string state{};  // free | assigned | draining | lost
+  std::string state{};  // free | assigned | draining | drained | lost
   int64_t pid = 0;
   int64_t executor_pid = 0;  // 0: none
   std::string device{};      // "cpu:0"
@@ -135,6 +126,7 @@ struct WorkerView {
   int64_t incarnation = 0;
   int64_t since_unix_ms = 0;
   std::string metrics_address{};
+  std::string drained_by{};  // who drained it; "": it takes work
 };
 
 struct LogLineView {

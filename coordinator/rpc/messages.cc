@@ -67,6 +67,10 @@ v1::MeasuredKind to_proto(MeasuredKind kind) {
       return v1::MEASURED_KIND_WAIT;
     case MeasuredKind::Step:
       return v1::MEASURED_KIND_STEP;
+    case MeasuredKind::WaitDependency:
+      return v1::MEASURED_KIND_WAIT_DEPENDENCY;
+    case MeasuredKind::WaitTransfer:
+      return v1::MEASURED_KIND_WAIT_TRANSFER;
   }
   return v1::MEASURED_KIND_UNSPECIFIED;
 }
@@ -85,6 +89,28 @@ v1::MeasuredSeries to_proto(const MeasuredSeries& measured) {
   return series;
 }
 
+v1::LayerLoad to_proto(const LayerLoad& measured) {
+  v1::LayerLoad layer;
+  layer.set_layer(measured.layer.value);
+  layer.set_stage(measured.stage.value);
+  layer.set_steps(measured.steps);
+  layer.mutable_rows()->Add(measured.rows.begin(), measured.rows.end());
+  layer.mutable_ratio()->Add(measured.ratio.begin(), measured.ratio.end());
+  return layer;
+}
+
+v1::LoadHistory to_proto(const LoadHistory& measured) {
+  v1::LoadHistory history;
+  history.mutable_steps()->Add(measured.steps.begin(), measured.steps.end());
+  for (const StageHistory& each : measured.stages) {
+    v1::StageHistory& stage = *history.add_stages();
+    stage.set_stage(each.stage.value);
+    stage.mutable_seconds()->Add(each.seconds.begin(), each.seconds.end());
+    stage.mutable_load()->Add(each.load.begin(), each.load.end());
+  }
+  return history;
+}
+
 v1::AttemptMeasurements to_proto(const AttemptMeasurements& measured) {
   v1::AttemptMeasurements attempt;
   attempt.set_attempt(measured.attempt);
@@ -95,6 +121,10 @@ v1::AttemptMeasurements to_proto(const AttemptMeasurements& measured) {
   }
   attempt.set_steps(measured.steps);
   for (const MeasuredSeries& series : measured.series) *attempt.add_series() = to_proto(series);
+  for (size_t rank = 0; rank < measured.memory.size(); ++rank)
+    *attempt.add_memory() = to_proto(measured.memory[rank], rank);
+  for (const LayerLoad& layer : measured.expert_loads) *attempt.add_expert_loads() = to_proto(layer);
+  *attempt.mutable_history() = to_proto(measured.history);
   return attempt;
 }
 
@@ -209,6 +239,7 @@ v1::Worker to_proto(const WorkerView& view) {
   worker.set_incarnation(view.incarnation);
   worker.set_since_unix_ms(view.since_unix_ms);
   worker.set_metrics_address(view.metrics_address);
+  worker.set_drained_by(view.drained_by);
   return worker;
 }
 

@@ -144,6 +144,25 @@ TEST_F(RpcServerTest, job_file_over_a_mebibyte_is_refused) {
   EXPECT_TRUE(controller.submissions.empty());
 }
 
+TEST_F(RpcServerTest, drain_and_uncordon_answer_with_the_workers_devices) {
+  Context drain_context, uncordon_context, absent_context;
+  v1::DrainWorkerRequest drain;
+  drain.set_name("w1");
+  drain.mutable_caller()->set_principal("ann");
+  v1::DrainWorkerResponse drained;
+  ASSERT_TRUE(workers->Drain(&drain_context, drain, &drained).ok());
+  ASSERT_EQ(drained.devices_size(), 1);
+  EXPECT_EQ(drained.devices(0).state(), "drained");
+  EXPECT_EQ(drained.devices(0).drained_by(), "ann");
+  v1::UncordonWorkerRequest uncordon;
+  uncordon.set_name("w1");
+  v1::UncordonWorkerResponse uncordoned;
+  ASSERT_TRUE(workers->Uncordon(&uncordon_context, uncordon, &uncordoned).ok());
+  EXPECT_EQ(uncordoned.devices(0).state(), "free");
+  drain.set_name("absent");
+  EXPECT_EQ(workers->Drain(&absent_context, drain, &drained).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
 TEST_F(RpcServerTest, get_list_and_cancel_answer_with_the_job) {
   put_job("a", JobState::Running, 2);
   Context get_context, list_context, cancel_context, absent_context;

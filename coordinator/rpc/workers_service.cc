@@ -26,4 +26,38 @@ grpc::ServerUnaryReactor* WorkersService::List(grpc::CallbackServerContext* cont
   return answer.reactor();
 }
 
+namespace {
+
+// Finishes the call with the worker's devices.
+template <typename Response>
+std::function<void(StatusOr<std::vector<WorkerView>>)> devices_into(Response* response,
+                                                                    const Answer& answer) {
+  return [answer, response](StatusOr<std::vector<WorkerView>> views) {
+    if (views.ok()) {
+      for (const WorkerView& view : *views) *response->add_devices() = to_proto(view);
+    }
+    answer.finish(views.status());
+  };
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* WorkersService::Drain(grpc::CallbackServerContext* context,
+                                                const v1::DrainWorkerRequest* request,
+                                                v1::DrainWorkerResponse* response) {
+  Answer answer(context, house_.probe, "Workers.Drain");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  house_.controller.drain_worker(request->name(), answer.principal(), devices_into(response, answer));
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* WorkersService::Uncordon(grpc::CallbackServerContext* context,
+                                                   const v1::UncordonWorkerRequest* request,
+                                                   v1::UncordonWorkerResponse* response) {
+  Answer answer(context, house_.probe, "Workers.Uncordon");
+  if (!answer.admits(request->caller())) return answer.reactor();
+  house_.controller.uncordon_worker(request->name(), answer.principal(), devices_into(response, answer));
+  return answer.reactor();
+}
+
 }  // namespace penstock::coordinator

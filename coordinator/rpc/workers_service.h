@@ -1,4 +1,4 @@
-// Workers: the daemons' sessions, and the list of them.
+// Workers: the daemons' sessions, the list of them, and who of them takes work.
 #pragma once
 
 #include "base/clock.h"
@@ -17,6 +17,11 @@ class WorkersService final : public v1::Workers::CallbackService {
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context, const v1::ListWorkersRequest* request,
                                  v1::ListWorkersResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainWorkerRequest* request,
+                                  v1::DrainWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* Uncordon(grpc::CallbackServerContext* context,
+                                     const v1::UncordonWorkerRequest* request,
+                                     v1::UncordonWorkerResponse* response) override;
 
  private:
   const StreamHouse house_;

@@ -23,11 +23,13 @@ constexpr size_t kMostReads = 1024;      // that wait
 
 class SqliteStore final : public Store {
  public:
-  SqliteStore(std::unique_ptr<Database> database, std::vector<StoredJob> jobs)
-      : database_(std::move(database)), jobs_(std::move(jobs)) {}
+  SqliteStore(std::unique_ptr<Database> database, std::vector<StoredJob> jobs,
+              std::map<std::string, Cordon> cordons)
+      : database_(std::move(database)), jobs_(std::move(jobs)), cordons_(std::move(cordons)) {}
   ~SqliteStore() override { (void)stop(); }
 
   std::vector<StoredJob> load() override { return std::move(jobs_); }
+  std::map<std::string, Cordon> load_cordons() override { return std::move(cordons_); }
 
   void start(std::function<void(Ticket)> durable, std::function<void(Status)> health) override {
     PENSTOCK_CHECK(!writer_.joinable(), "the store is started twice");
@@ -163,6 +165,7 @@ class SqliteStore final : public Store {
 
   const std::unique_ptr<Database> database_;  // the writer's, once started
   std::vector<StoredJob> jobs_;
+  std::map<std::string, Cordon> cordons_;
   std::function<void(Ticket)> durable_;
   std::function<void(Status)> health_;
   Status last_;  // the writer's; read by others after join
@@ -251,7 +254,9 @@ StatusOr<std::unique_ptr<Store>> open_sqlite_store(const std::string& path) {
     return explained(*database, status, path);
   StatusOr<std::vector<StoredJob>> jobs = read_jobs(*database);
   if (!jobs.ok()) return explained(*database, jobs.status(), path);
-  return std::make_unique<SqliteStore>(std::move(database), *std::move(jobs));
+  StatusOr<std::map<std::string, Cordon>> cordons = read_cordons(*database);
+  if (!cordons.ok()) return explained(*database, cordons.status(), path);
+  return std::make_unique<SqliteStore>(std::move(database), *std::move(jobs), *std::move(cordons));
 }
 
 }  // namespace penstock::coordinator

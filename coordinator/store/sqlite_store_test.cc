@@ -235,6 +235,22 @@ class RandomWrites {
       for (int64_t n = below(4); n > 0; --n) series.seconds.push_back(static_cast<float>(real()));
       if (below(2)) series.cpu_seconds.push_back(static_cast<float>(real()));
     }
+    measured.memory = memory();
+    for (int64_t layer = 0; layer < below(3); ++layer) {
+      LayerLoad& load = measured.expert_loads.emplace_back();
+      load.layer = LayerIndex(layer);
+      load.stage = StageIndex(below(3));
+      load.steps = below(100);
+      for (int64_t n = below(4); n > 0; --n) load.rows.push_back(below(int64_t{1} << 40));
+      for (int64_t n = below(4); n > 0; --n) load.ratio.push_back(static_cast<float>(real()));
+    }
+    for (int64_t n = below(4); n > 0; --n) measured.history.steps.push_back(below(1000));
+    for (int64_t s = 0; s < below(3); ++s) {
+      StageHistory& stage = measured.history.stages.emplace_back();
+      stage.stage = StageIndex(s);
+      for (int64_t n = below(4); n > 0; --n) stage.seconds.push_back(static_cast<float>(real()));
+      for (int64_t n = below(4); n > 0; --n) stage.load.push_back(static_cast<float>(real()));
+    }
     return measured;
   }
   std::vector<StageView> stages() {
@@ -428,6 +444,13 @@ TEST_F(SqliteStoreTest, writes_about_unknown_jobs_change_nothing) {
   EXPECT_TRUE(jobs[0].placed.empty());
 }
 
+TEST_F(SqliteStoreTest, cordons_are_kept_by_worker_until_they_are_dropped) {
+  written_and_read({PutCordon{"worker-1", {"ann", 7}}, PutCordon{"worker-2", {"ann", 8}},
+                    PutCordon{"worker-1", {"bob", 9}}, DropCordon{"worker-2"}, DropCordon{"worker-3"}});
+  const std::map<std::string, Cordon> expected = {{"worker-1", {"bob", 9}}};
+  EXPECT_EQ(open()->load_cordons(), expected);
+}
+
 TEST_F(SqliteStoreTest, stop_writes_what_is_queued) {
   {
     auto store = open();
@@ -533,7 +556,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 10 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 11 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

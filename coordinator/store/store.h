@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Store {
 
   // What the store held when it was opened. Thread: before start().
   virtual std::vector<StoredJob> load() = 0;
+  virtual std::map<std::string, Cordon> load_cordons() = 0;
 
   // Starts the writer; both run on its thread. `health` is told the error when saves begin to fail or fail for
   // another reason, and OK when they succeed again, before `durable` is told so. Called once.

@@ -4,6 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "coordinator/core/jobs/expert_loads.h"
+
 namespace penstock::coordinator {
 namespace {
 
@@ -115,19 +117,26 @@ Telemetry::Telemetry(std::shared_ptr<Registry> registry)
           histograms(*registry_, "penstock_step_seconds", "Wall time of committed steps, slowest rank")),
       bubble_ratio_(gauges(*registry_, "penstock_pipeline_bubble_ratio",
                            "Share of the last step's wall time that the rank waited")),
-      stage_seconds_(
-          gauges(*registry_, "penstock_stage_seconds",
-                 "Median of the last step's actions by stage and action, of its slowest rank; wait is a rank's, over the "
-                 "step")),
+      stage_seconds_(gauges(
+          *registry_, "penstock_stage_seconds",
+          "Median of the last step's actions by stage and action, of its slowest rank; wait is a rank's, over the "
+          "step")),
       memory_peak_(
           gauges(*registry_, "penstock_rank_memory_peak_bytes", "Highest accounted memory by rank and kind")),
-      activation_slots_(gauges(*registry_, "penstock_activation_slots",
-                               "Activation slots by stage, of its rank with most: all, and most held at once")),
-      payload_slots_(gauges(*registry_, "penstock_payload_slots",
-                            "Slots for rows of experts by stage, all layers and kinds of its rank with most together: "
-                            "all, held at the end of the last step, and most held at once in each")),
-      payload_oldest_lease_(gauges(*registry_, "penstock_payload_oldest_lease_seconds",
-                                   "The longest that a slot for rows of experts was held in the last step, by stage")),
+      activation_slots_(
+          gauges(*registry_, "penstock_activation_slots",
+                 "Activation slots by stage, of its rank with most: all, and most held at once")),
+      payload_slots_(
+          gauges(*registry_, "penstock_payload_slots",
+                 "Slots for rows of experts by stage, all layers and kinds of its rank with most together: "
+                 "all, held at the end of the last step, and most held at once in each")),
+      payload_oldest_lease_(
+          gauges(*registry_, "penstock_payload_oldest_lease_seconds",
+                 "The longest that a slot for rows of experts was held in the last step, by stage")),
+      expert_load_(gauges(
+          *registry_, "penstock_expert_load_ratio",
+          "Rows of the busiest expert to those of the mean one in the last step, by stage, of its most "
+          "uneven layer")),
       lease_expirations_(counters(*registry_, "penstock_worker_lease_expirations_total",
                                   "Workers lost because they were silent for all their leases")
                              .Add({})) {
@@ -195,6 +204,17 @@ void Telemetry::operator()(const StepCommitted& step) {
     for (const StageTimes& times : report.stages) stages[times.stage].add(report, times);
   }
   for (const auto& [index, stage] : stages) record_stage(series, step.job, index, stage);
+  record_loads(series, step);
+}
+
+void Telemetry::record_loads(JobSeries& series, const StepCommitted& step) {
+  std::map<StageIndex, double> stages;
+  for (const auto& [layer, of_layer] : rows_by_layer(step.reports)) {
+    double& ratio = stages[of_layer.stage];
+    ratio = std::max(ratio, busiest_to_mean(of_layer.rows));
+  }
+  for (const auto& [stage, ratio] : stages)
+    series.gauge(expert_load_, step.job, {{"stage", std::to_string(stage.value)}}).Set(ratio);
 }
 
 void Telemetry::record_rank(JobSeries& series, const std::string& job, const StepReport& report) {

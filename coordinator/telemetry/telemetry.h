@@ -38,6 +38,7 @@ class Telemetry {
   void operator()(const JobRetired& retired);
   JobSeries& series_of(const std::string& job);
   void record_rank(JobSeries& series, const std::string& job, const StepReport& report);
+  void record_loads(JobSeries& series, const StepCommitted& step);
   void record_stage(JobSeries& series, const std::string& job, StageIndex index, const StageOfStep& stage);
 
   using Gauges = prometheus::Family<prometheus::Gauge>;
@@ -57,6 +58,7 @@ class Telemetry {
   Gauges& activation_slots_;
   Gauges& payload_slots_;
   Gauges& payload_oldest_lease_;
+  Gauges& expert_load_;
   prometheus::Counter& lease_expirations_;
   std::array<prometheus::Counter*, kRefusals> refused_{};
   std::array<prometheus::Gauge*, kJobStates> jobs_by_state_{};

@@ -76,6 +76,21 @@ TEST_F(TelemetryTest, stage_on_several_ranks_shows_the_one_with_most_and_payload
   EXPECT_THAT(page(), Not(HasSubstr("penstock_payload_slots{")));
 }
 
+TEST_F(TelemetryTest, load_of_experts_is_that_of_all_ranks_together_in_the_most_uneven_layer) {
+  // Two ranks share four experts of layer 2 out; layer 3 has all of its experts on both.
+  StepCommitted committed = step("a", 1);
+  EXPECT_THAT(page(), Not(HasSubstr("penstock_expert_load_ratio{")));
+  committed.reports.push_back(committed.reports[0]);
+  committed.reports[0].expert_rows = {{StageIndex(1), LayerIndex(2), 0, {10, 30}, 0},
+                                      {StageIndex(1), LayerIndex(3), 0, {9, 1}, 0}};
+  committed.reports[1].expert_rows = {{StageIndex(1), LayerIndex(2), 2, {20, 20}, 0},
+                                      {StageIndex(1), LayerIndex(3), 0, {1, 9}, 0}};
+  telemetry.record(committed);
+  EXPECT_THAT(page(), HasSubstr("penstock_expert_load_ratio{stage=\"1\",training_job=\"a\"} 1.5"));
+  telemetry.record(JobRetired{"a"});
+  EXPECT_THAT(page(), Not(HasSubstr("penstock_expert_load_ratio{")));
+}
+
 TEST_F(TelemetryTest, split_backward_is_shown_by_its_parts_only) {
   // A series that is never measured must be absent, not zero.
   telemetry.record(step("a", 1));

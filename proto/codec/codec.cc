@@ -146,6 +146,12 @@ std::string encode(const StepTrace& trace) {
   return to_proto(trace).SerializeAsString();
 }
 
+StatusOr<StepTrace> decode_step_trace(const std::string& bytes) {
+  v1::StepTrace message;
+  PENSTOCK_RETURN_IF_ERROR(parse_message(bytes, "StepTrace", message));
+  return from_proto(message);
+}
+
 StatusOr<ExecutorFrame> decode_executor_frame(const std::string& bytes) {
   v1::ExecutorMessage message;
   PENSTOCK_RETURN_IF_ERROR(parse_message(bytes, "ExecutorMessage", message));

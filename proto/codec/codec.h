@@ -42,5 +42,6 @@ StatusOr<DaemonFrame> decode_daemon_frame(const std::string& bytes);
 
 // A trace as it is kept: the bytes of its message.
 std::string encode(const StepTrace& trace);
+StatusOr<StepTrace> decode_step_trace(const std::string& bytes);
 
 }  // namespace penstock::codec

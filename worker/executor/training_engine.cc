@@ -243,6 +243,7 @@ void TrainingEngine::note_norm(double norm) {
 
 void TrainingEngine::describe_step(StepReport& report) const {
   report.gradient_norm = gradient_norm_;
+  describe_experts(report);
   for (const Stage* stage : model_->stages()) {
     if (stage->has_loss()) report.loss = stage->mean_loss();
   }
@@ -261,12 +262,35 @@ bool TrainingEngine::is_kept_after(StepIndex step) const {
   return writer_ && (step.value + 1) % job_.checkpoint.every == 0;
 }
 
+void TrainingEngine::describe_experts(StepReport& report) const {
+  size_t place = 0;
+  const std::vector<plan::StageBuffers>& buffers = assignment_.program.buffers;
+  for (size_t s = 0; s < buffers.size(); ++s) {
+    for (const ExpertLoad* load : model_->stages()[s]->expert_loads(StepIndex(report.step))) {
+      if (place == report.expert_rows.size()) report.expert_rows.emplace_back();
+      ExpertRows& told = report.expert_rows[place++];
+      told.stage = buffers[s].stage;
+      told.layer = load->layer;
+      told.first_expert = static_cast<int>(load->first_expert);
+      told.rows = load->rows;  // as many in every step
+      told.dropped = load->dropped;
+    }
+  }
+}
+
 // After the first step, every hundredth and the last.
 void TrainingEngine::log_expert_loads(StepIndex step) const {
   const int64_t done = step.value + 1;
   if (done != 1 && done % kStepsBetweenLoads != 0 && done != job_.train.steps) return;
-  for (const Stage* stage : model_->stages()) {
-    for (const ExpertLoad* load : stage->expert_loads(step)) log::info("step {}: {}", done, described(*load));
+  const std::vector<plan::StageBuffers>& buffers = assignment_.program.buffers;
+  for (size_t s = 0; s < buffers.size(); ++s) {
+    const std::string part =
+        buffers[s].twin.is_set()
+            ? fmt::format("; of this rank's microbatches, rank {} of the pipeline has the others",
+                          buffers[s].twin.value)
+            : "";
+    for (const ExpertLoad* load : model_->stages()[s]->expert_loads(step))
+      log::info("step {}: {}{}", done, described(*load), part);
   }
 }
 

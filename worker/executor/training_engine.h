@@ -72,6 +72,7 @@ class TrainingEngine final : public RankEngine {
   // What of the rank's parameters is this rank's to write.
   std::vector<Parameter> parameters_to_write(bool plan::StateShare::*what) const;
   Status on_host(const Status& status) const;
+  void describe_experts(StepReport& report) const;
   void log_expert_loads(StepIndex step) const;
 
   const plan::JobSpec& job_;

@@ -70,9 +70,10 @@ void give_up(const Worker& worker, std::vector<Gone>& gone) {
   }
 }
 
-std::string state_of(const Worker& worker, const Device& device) {
+std::string state_of(const Fleet& fleet, const Worker& worker, const Device& device) {
   if (!worker.is_open()) return "lost";
   if (worker.draining) return "draining";
+  if (!fleet.takes_work(worker)) return device.use == DeviceUse::Free ? "drained" : "draining";
   return device.use == DeviceUse::Free ? "free" : "assigned";
 }
 
@@ -240,7 +241,7 @@ Census census_of(const Fleet& fleet) {
       ++census.workers_lost;
       continue;
     }
-    if (worker.draining) {
+    if (!fleet.takes_work(worker)) {
       ++census.workers_draining;
       continue;
     }
@@ -257,25 +258,36 @@ std::string device_name(const Device& device) {
   return fmt::format("{}:{}", device.slot.kind, device.slot.index);
 }
 
+std::vector<WorkerView> views_of_worker(const Fleet& fleet, const std::string& name) {
+  std::vector<WorkerView> views;
+  const auto found = fleet.workers.find(name);
+  if (found == fleet.workers.end()) return views;
+  const Worker& worker = found->second;
+  const auto cordon = fleet.cordons.find(name);
+  for (const Device& device : worker.devices) {
+    WorkerView view{.name = name,
+                    .state = state_of(fleet, worker, device),
+                    .pid = worker.pid,
+                    .device = device_name(device),
+                    .host = worker.host,
+                    .incarnation = worker.incarnation,
+                    .since_unix_ms = worker.since_unix_ms,
+                    .metrics_address = worker.metrics_address,
+                    .drained_by = cordon == fleet.cordons.end() ? "" : cordon->second.by};
+    if (worker.is_open() && device.use != DeviceUse::Free) {
+      view.executor_pid = device.executor_pid;
+      view.job = device.attempt.job;
+      view.rank = device.rank;
+    }
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
 std::vector<WorkerView> worker_views(const Fleet& fleet) {
   std::vector<WorkerView> views;
   for (const auto& [name, worker] : fleet.workers) {
-    for (const Device& device : worker.devices) {
-      WorkerView view{.name = name,
-                      .state = state_of(worker, device),
-                      .pid = worker.pid,
-                      .device = device_name(device),
-                      .host = worker.host,
-                      .incarnation = worker.incarnation,
-                      .since_unix_ms = worker.since_unix_ms,
-                      .metrics_address = worker.metrics_address};
-      if (worker.is_open() && device.use != DeviceUse::Free) {
-        view.executor_pid = device.executor_pid;
-        view.job = device.attempt.job;
-        view.rank = device.rank;
-      }
-      views.push_back(std::move(view));
-    }
+    for (WorkerView& view : views_of_worker(fleet, name)) views.push_back(std::move(view));
   }
   return views;
 }

@@ -5,6 +5,8 @@
 //
 //     Free -> Held (a live attempt's rank) -> Stopping (told to stop, or about to) -> Free
 //
+// A cordoned worker (`penstock drain`) gets no new ranks. Cordons go by name, and outlive the worker's process.
+//
 // Stopping ends when ExecutorStopped arrives, when the executor is known to be dead, when a newer incarnation
 // registers (executors die with their daemon), or after Options::stopping_limit.
 #pragma once
@@ -74,10 +76,15 @@ struct Fleet {
   std::map<std::string, Worker> workers{};
   std::unordered_map<SessionId, std::string> sessions{};  // open ones
   std::multimap<std::string, Leftover> leftovers{};       // by worker
+  std::map<std::string, Cordon> cordons{};                // by worker, which may not be known now
 
   Worker* find(const std::string& name);
   Worker* of_session(SessionId session);
   const Worker* of_session(SessionId session) const;
+  // Whether new ranks may be placed on its free devices.
+  bool takes_work(const Worker& worker) const {
+    return worker.is_open() && !worker.draining && !cordons.contains(worker.name);
+  }
 };
 
 // Refuses malformed registrations: InvalidArgument with field, expected and found.
@@ -120,6 +127,8 @@ Census census_of(const Fleet& fleet);  // fills workers and devices only
 
 // One view a device slot, by name and device.
 std::vector<WorkerView> worker_views(const Fleet& fleet);
+// Those of one worker; none where it is not known.
+std::vector<WorkerView> views_of_worker(const Fleet& fleet, const std::string& name);
 
 std::string device_name(const Device& device);  // "cpu:0"
 

@@ -1,4 +1,4 @@
-// Answers that wait for the disk: to submissions and cancellations.
+// Answers that wait for the disk: to whatever changes jobs and cordons.
 #include <algorithm>
 #include <utility>
 
@@ -27,8 +27,15 @@ void refuse(Turn& turn, AnswerControl& answer, const std::string& job, const std
   turn.emit(std::move(answer));
 }
 
+void refuse(Turn& turn, AnswerWorker& answer, const std::string& worker, const std::string& why,
+            StatusCode code) {
+  answer.devices =
+      error(code, "{}: worker {}: done, but that is not on disk yet: {}", answer.what, worker, why);
+  turn.emit(std::move(answer));
+}
+
 void refuse(Turn& turn, PendingAnswer& pending, const std::string& why, StatusCode code) {
-  std::visit([&](auto& answer) { refuse(turn, answer, pending.job, why, code); }, pending.answer);
+  std::visit([&](auto& answer) { refuse(turn, answer, pending.name, why, code); }, pending.answer);
 }
 
 }  // namespace

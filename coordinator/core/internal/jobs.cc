@@ -227,6 +227,7 @@ void set_reason(Turn& turn, Job& job, const std::string& reason, bool logged) {
 
 void on_restore(Turn& turn, Restore event) {
   State& state = turn.state;
+  state.fleet.cordons = std::move(event.cordons);
   std::vector<std::string> unfinished;
   std::vector<const StoredJob*> ended;
   for (const StoredJob& stored : event.jobs) {

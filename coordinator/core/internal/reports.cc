@@ -12,6 +12,8 @@
 namespace penstock::coordinator {
 namespace {
 
+constexpr size_t kTraceBytesRead = size_t{4} << 20;  // some 200,000 works: tens of milliseconds
+
 // Where the rank failed, unless its words say it already.
 std::string step_text(const RankFailed& report) {
   if (report.step < 0) return " before its first step";
@@ -157,8 +159,10 @@ struct Said {
         return turn.refuse(Refusal::Duplicate);
       case Traces::Added::Old:
         return turn.refuse(Refusal::OutOfWindow);
-      case Traces::Added::Taken:
       case Traces::Added::Complete:
+        add_wait_parts(*job, trace.step);
+        return keep_trace(turn, *job, trace.step);
+      case Traces::Added::Taken:
         return keep_trace(turn, *job, trace.step);
     }
   }
@@ -181,11 +185,30 @@ struct Said {
     return rank.ready && !rank.finished && step >= 0 && step < job.definition.steps;
   }
 
-  // Each is a series of the metrics.
+  // Of a step whose traces are all in. Very long ones are not read again: the turn must not take long.
+  static void add_wait_parts(Job& job, int64_t step) {
+    const TracedStep* traced = job.traces.find(step);
+    if (!traced || traced->bytes > kTraceBytesRead) return;
+    std::vector<StepTrace> ranks;
+    for (const TraceBytes& bytes : traced->ranks) {
+      StatusOr<StepTrace> rank = codec::decode_step_trace(*bytes);
+      if (!rank.ok()) return;
+      ranks.push_back(*std::move(rank));
+    }
+    job.measurements.add(wait_parts(ranks, job.spec->parallel, job.definition.stages));
+  }
+
+  // Each is a series of the metrics, or of what is kept of experts.
   static bool names_stages_of(const Job& job, const StepReport& report) {
     const auto is_known = [&](const auto& each) { return each.stage.value < job.definition.stages; };
+    const plan::ModelSpec& model = job.spec->model;
+    const auto has_experts = [&](const ExpertRows& each) {
+      return is_known(each) && each.layer.value < model.num_hidden_layers &&
+             each.first_expert + static_cast<int64_t>(each.rows.size()) <= model.moe.num_experts;
+    };
     return std::all_of(report.stages.begin(), report.stages.end(), is_known) &&
-           std::all_of(report.payloads.begin(), report.payloads.end(), is_known);
+           std::all_of(report.payloads.begin(), report.payloads.end(), is_known) &&
+           std::all_of(report.expert_rows.begin(), report.expert_rows.end(), has_experts);
   }
 
   void operator()(RankFinished& report) {

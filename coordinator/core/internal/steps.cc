@@ -112,8 +112,12 @@ bool is_replayed(Turn& turn, Job& job, std::optional<double> loss) {
 // False: the job has failed.
 bool commit(Turn& turn, Job& job, std::vector<StepReport> reports) {
   for (StageView& view : job.stages) measure_stage(view, reports[static_cast<size_t>(view.rank.value)]);
-  for (size_t rank = 0; rank < reports.size(); ++rank) {
-    if (measure_memory(job.memory[rank], reports[rank])) job.memory_saved = false;
+  bool has_grown = false;
+  for (size_t rank = 0; rank < reports.size(); ++rank)
+    has_grown |= measure_memory(job.memory[rank], reports[rank]);
+  if (has_grown) {
+    job.memory_saved = false;
+    job.measurements.set_memory(job.memory);
   }
   job.measurements.add(reports);
   if (job.attempt->window.committed() <= job.status.step)

@@ -127,6 +127,10 @@ void start_with_split(Turn& turn, Job& job, SplitAnswer answer);
 // Takes a move back that is not judged yet, where the attempt, which has failed, did no step with it; else nothing.
 std::vector<Write> without_move(Job& job);
 
+// cordons.cc
+void on_drain(Turn& turn, const Drain& event);
+void on_uncordon(Turn& turn, const Uncordon& event);
+
 // recovery.cc
 // Ends the attempt; the job goes on with another one, or fails, as its file says.
 void fail_attempt(Turn& turn, Job& job, const std::string& reason);

@@ -12,13 +12,18 @@ namespace {
 constexpr size_t kSamplesOfAnAttempt = 1 << 18;  // all series together, about
 constexpr size_t kWindowLeast = 4;
 constexpr size_t kWindowMost = 64;
-// A forward, and a backward or its halves; and of its rank optimizer, wait and step, since a rank holds a stage at least.
-constexpr size_t kSeriesOfAStage = 6;
+// A forward, and a backward or its halves; and of its rank optimizer, wait, its parts and step, since a rank holds a stage at
+// least.
+constexpr size_t kSeriesOfAStage = 8;
 
 void keep_newest(std::vector<float>& samples, float sample, size_t window) {
   samples.push_back(sample);
   if (samples.size() >= 2 * window)
     samples.erase(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(window));
+}
+
+double seconds_of(int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) / 1e9;
 }
 
 // Nearest rank, of sorted samples.
@@ -57,6 +62,7 @@ void Measurements::begin(int64_t attempt, const std::string& schedule, std::vect
   window_ = std::clamp(kSamplesOfAnAttempt / std::max<size_t>(1, kSeriesOfAStage * held), kWindowLeast,
                        kWindowMost);
   reported_ = 0;
+  loads_ = {};
   places_.clear();
   attempts_.push_back({.attempt = attempt, .schedule = schedule, .stages = std::move(stages)});
   if (attempts_.size() > kAttemptsMeasured) attempts_.pop_front();
@@ -97,6 +103,7 @@ void Measurements::add_sample(size_t& place, RankIndex rank, StageIndex stage, M
 void Measurements::add(const std::vector<StepReport>& reports) {
   if (attempts_.empty() || window_ == 0 || ++reported_ <= kWarmUpSteps) return;
   ++attempts_.back().steps;
+  loads_.add(reports, attempts_.back().expert_loads, attempts_.back().history);
   size_t place = 0;
   for (const StepReport& report : reports) {
     add_sample(place, report.rank, {}, MeasuredKind::Step, report.wall_seconds);
@@ -120,7 +127,7 @@ void Measurements::add(const StepTrace& trace) {
   std::map<std::pair<StageIndex, MeasuredKind>, std::pair<double, int>> sums;  // seconds, works
   for (const TracedWork& work : trace.works) {
     auto& [seconds, works] = sums[{work.work.stage, kind_of(work.work.kind)}];
-    seconds += static_cast<double>(work.cpu_ns) / 1e9;
+    seconds += seconds_of(work.cpu_ns);
     ++works;
   }
   size_t place = 0;
@@ -131,9 +138,29 @@ void Measurements::add(const StepTrace& trace) {
   }
 }
 
+void Measurements::add(const std::vector<WaitParts>& waits) {
+  if (attempts_.empty() || window_ == 0) return;
+  size_t place = 0;
+  for (size_t rank = 0; rank < waits.size(); ++rank) {
+    const RankIndex index(static_cast<int64_t>(rank));
+    add_sample(place, index, {}, MeasuredKind::WaitDependency, seconds_of(waits[rank].dependency_ns));
+    add_sample(place, index, {}, MeasuredKind::WaitTransfer, seconds_of(waits[rank].transfer_ns));
+  }
+}
+
+void Measurements::set_memory(const std::vector<RankMemoryView>& ranks) {
+  if (!attempts_.empty() && window_ > 0) attempts_.back().memory = ranks;
+}
+
 size_t Measurements::bytes() const {
   size_t all = 0;
   for (const AttemptMeasurements& attempt : attempts_) {
+    for (const RankMemoryView& rank : attempt.memory) all += sizeof(MemoryUseView) * rank.size();
+    for (const LayerLoad& layer : attempt.expert_loads)
+      all += sizeof(layer) + sizeof(int64_t) * layer.rows.size() + sizeof(float) * layer.ratio.size();
+    all += sizeof(int64_t) * attempt.history.steps.size();
+    for (const StageHistory& stage : attempt.history.stages)
+      all += sizeof(stage) + sizeof(float) * (stage.seconds.size() + stage.load.size());
     for (const MeasuredSeries& series : attempt.series) {
       all += sizeof(series) + sizeof(float) * (series.seconds.size() + series.cpu_seconds.size());
     }

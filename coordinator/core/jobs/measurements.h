@@ -3,7 +3,8 @@
 // A sample is what a rank reported of one step: the median of the step's actions of one stage and kind, or the whole step
 // of the rank, its waits, its optimizer. The first kWarmUpSteps of an attempt are left out. Of each series the newest
 // samples are kept, between `window` and twice as many, so that a median over them is moved neither by a few bad steps nor
-// by what was long ago. CPU time of single actions is known of traced steps only.
+// by what was long ago. CPU time of single actions, and a rank's waits in two (wait_parts.h), are known of traced steps only.
+// What the ranks hold is kept as of the last step, and how rows came to experts as expert_loads.h says.
 //
 // Limits: kAttemptsMeasured attempts, kSeriesMax series each; the window shrinks where there are many.
 #pragma once
@@ -16,6 +17,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "coordinator/core/jobs/expert_loads.h"
+#include "coordinator/core/jobs/memory_use.h"
+#include "coordinator/core/jobs/wait_parts.h"
 #include "proto/codec/messages.h"
 
 namespace penstock::coordinator {
@@ -32,8 +36,10 @@ enum class MeasuredKind : uint8_t {
   Optimizer,  // of a rank and a step, as the rest
   Wait,       // for peers
   Step,
+  WaitDependency,  // of a traced step: see wait_parts.h
+  WaitTransfer,
 };
-inline constexpr int kMeasuredKinds = 7;
+inline constexpr int kMeasuredKinds = 9;
 
 struct MeasuredSeries {
   RankIndex rank{};    // in the job
@@ -52,6 +58,9 @@ struct AttemptMeasurements {
   std::vector<std::string> stages{};  // items of each, as "embedding 0 1"
   int64_t steps = 0;                  // measured
   std::vector<MeasuredSeries> series{};
+  std::vector<RankMemoryView> memory{};   // [rank]
+  std::vector<LayerLoad> expert_loads{};  // by layer; none without experts
+  LoadHistory history{};
 
   bool operator==(const AttemptMeasurements&) const = default;
 };
@@ -71,6 +80,10 @@ class Measurements {
   void add(const std::vector<StepReport>& reports);
   // CPU times of a traced step of one rank.
   void add(const StepTrace& trace);
+  // Of a traced step; [rank].
+  void add(const std::vector<WaitParts>& waits);
+  // What the ranks of the newest attempt hold; [rank].
+  void set_memory(const std::vector<RankMemoryView>& ranks);
   // As it was stored; oldest first.
   void restore(AttemptMeasurements attempt);
   void clear() { attempts_.clear(); }
@@ -89,6 +102,7 @@ class Measurements {
 
   std::deque<AttemptMeasurements> attempts_{};
   std::map<Key, size_t> places_{};  // of the newest attempt's series
+  ExpertLoadRecorder loads_{};      // of the newest attempt
   int64_t reported_ = 0;            // steps of the newest attempt, warm-up included
   size_t window_ = 0;
 };

@@ -144,6 +144,69 @@ TEST(JobMeasurements, are_kept_after_the_end_and_by_the_next_coordinator) {
   EXPECT_EQ(kept->attempts, running->attempts);
 }
 
+TEST(JobMeasurements, hold_rows_of_experts_and_memory_of_every_attempt_through_a_restart) {
+  World world;
+  const std::string name = world.run({.has_experts = true, .steps = 20});
+  for (int64_t step = 0; step < 20; ++step) {
+    for (int rank = 0; rank < 2; ++rank) {
+      StepReport report = world.step_report(name, rank, step);
+      if (rank == 1) report.expert_rows = {{StageIndex(1), LayerIndex(1), 0, {1, 2, 3, 2}, 0}};
+      world.say(world.place_of(name, rank).worker, report);
+    }
+  }
+  const StatusOr<MeasurementsView> running = view_measurements(world.state, name);
+  ASSERT_TRUE(running.ok()) << running.status();
+  const AttemptMeasurements& attempt = running->attempts.at(0);
+  ASSERT_THAT(attempt.expert_loads, SizeIs(1));
+  EXPECT_EQ(attempt.expert_loads[0].steps, 20 - kWarmUpSteps);
+  EXPECT_THAT(attempt.expert_loads[0].rows, ElementsAre(18, 36, 54, 36));
+  ASSERT_THAT(attempt.memory, SizeIs(2));
+  EXPECT_EQ(attempt.memory, world.job(name).memory);
+  world.tell(Cancel{1, name, "ann"});
+  World after;
+  after.tell(Restore{world.archive.jobs()});
+  EXPECT_EQ(view_measurements(after.state, name)->attempts, running->attempts);
+}
+
+TEST(JobMeasurements, refuse_rows_of_experts_that_the_model_does_not_have) {
+  World world;
+  const std::string name = world.run({.has_experts = true, .steps = 20});
+  StepReport report = world.step_report(name, 1, 0);
+  for (const ExpertRows& wrong : {ExpertRows{StageIndex(1), LayerIndex(4), 0, {1}, 0},
+                                  ExpertRows{StageIndex(1), LayerIndex(1), 3, {1, 1}, 0},
+                                  ExpertRows{StageIndex(2), LayerIndex(1), 0, {1}, 0}}) {
+    report.expert_rows = {wrong};
+    world.say(world.place_of(name, 1).worker, report);
+  }
+  EXPECT_EQ(world.state.refused[static_cast<size_t>(Refusal::Malformed)], 3);
+  report.expert_rows = {{StageIndex(1), LayerIndex(3), 0, {1, 1, 1, 1}, 0}};
+  world.say(world.place_of(name, 1).worker, report);
+  EXPECT_EQ(world.state.refused[static_cast<size_t>(Refusal::Malformed)], 3);
+}
+
+TEST(JobMeasurements, split_the_waits_of_a_step_once_all_its_traces_are_in) {
+  // Rank 1 asks for an activation 0.75 s before rank 0 has made it, and gets it 0.125 s after that.
+  World world;
+  const std::string name = world.run({.steps = 20});
+  StepTrace first, second;
+  first.attempt = world.key(name, 0);
+  first.rank = RankIndex(0);
+  first.step = second.step = 4;
+  first.clock = second.clock = "boot";
+  first.works = {{{StageIndex(0), plan::ActionKind::Forward, MicrobatchIndex(0)}, 0, 1'000'000'000, 0}};
+  second.attempt = world.key(name, 1);
+  second.rank = RankIndex(1);
+  second.waits = {{StageIndex(1), plan::Flow::Activation, MicrobatchIndex(0), 250'000'000, 1'125'000'000}};
+  world.say(world.place_of(name, 1).worker, second);
+  EXPECT_EQ(find(world.job(name).measurements, 1, MeasuredKind::WaitTransfer), nullptr);
+  world.say(world.place_of(name, 0).worker, first);
+  EXPECT_THAT(find(world.job(name).measurements, 1, MeasuredKind::WaitDependency)->seconds,
+              ElementsAre(0.75f));
+  EXPECT_THAT(find(world.job(name).measurements, 1, MeasuredKind::WaitTransfer)->seconds,
+              ElementsAre(0.125f));
+  EXPECT_THAT(find(world.job(name).measurements, 0, MeasuredKind::WaitTransfer)->seconds, ElementsAre(0.f));
+}
+
 TEST(JobMeasurements, of_ended_jobs_are_bounded) {
   Options options;
   options.measurement_bytes_of_ended = 1;

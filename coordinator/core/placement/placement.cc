@@ -38,7 +38,7 @@ Placer::Supply Placer::survey(const std::string& kind) const {
   Supply supply;
   std::map<std::string, Host> hosts;
   for (const auto& [name, worker] : fleet_.workers) {
-    const bool takes_work = worker.is_open() && !worker.draining;
+    const bool takes_work = fleet_.takes_work(worker);
     bool has_kind = false;
     for (const Device& device : worker.devices) {
       if (device.slot.kind != kind) continue;
@@ -54,7 +54,9 @@ Placer::Supply Placer::survey(const std::string& kind) const {
       hosts[worker.host].free.push_back({name, device.slot.index});
     }
     if (has_kind && !takes_work)
-      supply.obstacles.add([&] { return worker.name + (worker.is_open() ? " draining" : " lost"); });
+      supply.obstacles.add([&] {
+        return worker.name + (!worker.is_open() ? " lost" : worker.draining ? " draining" : " drained");
+      });
   }
   for (auto& [id, host] : hosts) {
     host.id = id;

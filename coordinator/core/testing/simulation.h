@@ -71,7 +71,10 @@ class Simulation {
   int crashes() const { return crashes_; }
   int assignments() const { return assignments_; }
   int64_t refusals() const { return refusals_; }
-  int recuts() const { return recuts_; }            // jobs resumed with another number of ranks
+  int recuts() const { return recuts_; }  // jobs resumed with another number of ranks
+  int placed_beside_cordons() const {
+    return placed_beside_cordons_;
+  }                                                 // attempts, while a worker was drained
   int traces_seen() const { return traces_seen_; }  // whole ones, after every event
   int moves() const { return moves_; }              // of layers, there or back
   int moves_undone() const { return moves_undone_; }
@@ -130,6 +133,7 @@ class Simulation {
     if (dice < 60) return submit();
     if (dice < 75) return cancel();
     if (dice < 80) return pause_or_resume();
+    if (dice < 84) return cordon_or_uncordon(any_daemon());
     if (dice < 180) return advance();
     if (dice < 300) return commit_some();
     if (dice < 340) return plan_one();
@@ -210,6 +214,11 @@ class Simulation {
         std::next(state_.jobs.begin(), below(static_cast<int>(state_.jobs.size())))->first;
     if (one_in(2)) return tell(Pause{ask(), name, "bob"});
     resume(name);
+  }
+  void cordon_or_uncordon(const Daemon& daemon) {
+    const std::string name = one_in(10) ? "stranger" : daemon.name;
+    if (one_in(2)) return tell(Drain{ask(), name, "bob"});
+    tell(Uncordon{ask(), name, "bob"});
   }
   // As it was cut, or otherwise.
   void resume(const std::string& name) {
@@ -628,7 +637,7 @@ class Simulation {
     }
     check_durable_moves();
     // What was shown before must be there again.
-    tell(Restore{durable_.jobs()});
+    tell(Restore{durable_.jobs(), durable_.cordons()});
   }
 
   // --- the core and what it wants ---
@@ -651,6 +660,7 @@ class Simulation {
     if (command.outcome.ok()) acknowledged_.insert(command.outcome->name);
   }
   void obey(AnswerControl& command) { answered(command.reply); }
+  void obey(AnswerWorker& command) { answered(command.reply); }
   void obey(AnswerPublish& command) { answered(command.reply); }
   void obey(AnswerLookUp& command) { answered(command.reply); }
   void obey(Save& command) { queued_.push_back(std::move(command)); }
@@ -777,6 +787,7 @@ class Simulation {
     check_recovery();
     check_traces();
     check_moves();
+    check_cordons();
   }
 
   void check_moves() {
@@ -799,6 +810,22 @@ class Simulation {
                                               *parsed(job.definition.spec_yaml)))
           << job.definition.name;
     }
+  }
+
+  // Whatever is placed in an event is placed on workers that take work then.
+  void check_cordons() {
+    const std::map<std::string, Cordon>& cordons = state_.fleet.cordons;
+    EXPECT_LE(cordons.size(), options_.workers);
+    int64_t newest = newest_placement_;
+    for (const auto& [name, job] : state_.jobs) {
+      if (!job.attempt || job.last_order <= newest_placement_) continue;
+      newest = std::max(newest, job.last_order);
+      for (const RankPlacement& rank : job.placed)
+        EXPECT_FALSE(cordons.contains(rank.worker))
+            << name << " is placed on " << rank.worker << ", which is drained";
+      placed_beside_cordons_ += !cordons.empty();
+    }
+    newest_placement_ = newest;
   }
 
   void check_traces() {
@@ -924,6 +951,7 @@ class Simulation {
   // --- the end ---
   // With healthy workers, a store that commits and enough time, every job must end and every device be free.
   void come_to_rest() {
+    for (const auto& [name, daemon] : daemons_) tell(Uncordon{ask(), name, "bob"});
     for (auto& [name, daemon] : daemons_) {
       if (daemon.draining) restart(daemon);
     }
@@ -963,6 +991,7 @@ class Simulation {
       for (const auto& [step, ranks] : stored->traces) traced.push_back(step);
       EXPECT_EQ(traced, job.traces.complete()) << name;
     }
+    EXPECT_EQ(durable_.cordons(), state_.fleet.cordons);
     EXPECT_TRUE(state_.assigning.empty());
     EXPECT_TRUE(state_.answers.empty());
   }
@@ -1029,6 +1058,8 @@ class Simulation {
   int restarts_from_checkpoints_ = 0;
   int begun_with_another_ = 0;
   int succeeded_from_another_ = 0;
+  int placed_beside_cordons_ = 0;
+  int64_t newest_placement_ = 0;  // order of the attempts that check_cordons has seen
   int recuts_ = 0;
   int traces_seen_ = 0;
   int moves_ = 0;

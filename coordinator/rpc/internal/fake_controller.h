@@ -187,6 +187,14 @@ class FakeController final : public Controller {
     view.device = "cpu:0";
     done(std::vector<WorkerView>{view});
   }
+  void drain_worker(std::string name, std::string principal,
+                    std::function<void(StatusOr<std::vector<WorkerView>>)> done) override {
+    done(worker_with(name, "drained", principal));
+  }
+  void uncordon_worker(std::string name, std::string,
+                       std::function<void(StatusOr<std::vector<WorkerView>>)> done) override {
+    done(worker_with(name, "free", ""));
+  }
   SessionId open_session(Registration registration, std::shared_ptr<WorkerSink> opened) override {
     opened->send(Registered{2000, 3, "fake"});
     const std::lock_guard lock(mutex);
@@ -236,6 +244,16 @@ class FakeController final : public Controller {
   }
 
  private:
+  // Of "w1", the only one.
+  static StatusOr<std::vector<WorkerView>> worker_with(const std::string& name, const std::string& state,
+                                                       const std::string& by) {
+    if (name != "w1") return not_found("worker {}: not known", name);
+    WorkerView view;
+    view.name = name;
+    view.state = state;
+    view.drained_by = by;
+    return std::vector<WorkerView>{view};
+  }
   struct Wait {
     std::string job;
     std::function<void(StatusOr<JobView>)> done;

@@ -1,11 +1,12 @@
 #include "coordinator/store/internal/rows.h"
 
-#include <charconv>
-#include <cstring>
 #include <map>
 #include <utility>
 
 #include "base/text.h"
+#include "coordinator/store/internal/measurement_rows.h"
+#include "coordinator/store/internal/parts.h"
+#include "coordinator/store/internal/words.h"
 
 namespace penstock::coordinator {
 namespace {
@@ -37,16 +38,10 @@ CREATE TABLE memory(
   job TEXT NOT NULL, rank INTEGER NOT NULL, kinds TEXT NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
 CREATE TABLE traces(
   job TEXT NOT NULL, step INTEGER NOT NULL, rank INTEGER NOT NULL, trace BLOB NOT NULL, PRIMARY KEY(job, step, rank));
-CREATE TABLE measured_attempts(
-  job TEXT NOT NULL, attempt INTEGER NOT NULL, schedule TEXT NOT NULL, stages TEXT NOT NULL, steps INTEGER NOT NULL,
-  PRIMARY KEY(job, attempt)) WITHOUT ROWID;
-CREATE TABLE measured_series(
-  job TEXT NOT NULL, attempt INTEGER NOT NULL, place INTEGER NOT NULL, rank INTEGER NOT NULL, stage INTEGER NOT NULL,
-  kind INTEGER NOT NULL, count INTEGER NOT NULL, seconds BLOB NOT NULL, cpu_seconds BLOB NOT NULL,
-  PRIMARY KEY(job, attempt, place));
 CREATE TABLE placements(
   job TEXT NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL, placed_order INTEGER NOT NULL,
   worker TEXT NOT NULL, incarnation INTEGER NOT NULL, device INTEGER NOT NULL, PRIMARY KEY(job, rank)) WITHOUT ROWID;
+CREATE TABLE cordons(worker TEXT PRIMARY KEY, by TEXT NOT NULL, since_unix_ms INTEGER NOT NULL) WITHOUT ROWID;
 )";
 
 constexpr const char* kPutStatus =
@@ -80,59 +75,6 @@ StatusOr<JobState> read_state(Statement& row) {
   return *state;
 }
 
-std::string joined(const std::vector<std::string>& words, const char* between = " ") {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
-
-// "parameters 4096 4096 gradients 4096 -": of each kind what is predicted and what was measured.
-std::string kinds_text(const RankMemoryView& rank) {
-  std::vector<std::string> words;
-  const auto count = [](const std::optional<int64_t>& bytes) {
-    return bytes ? fmt::format("{}", *bytes) : "-";
-  };
-  for (const MemoryUseView& use : rank) {
-    for (std::string word : {use.kind, count(use.predicted_bytes), count(use.peak_bytes)})
-      words.push_back(std::move(word));
-  }
-  return joined(words);
-}
-
-StatusOr<std::optional<int64_t>> read_bytes(const std::string& word) {
-  if (word == "-") return std::optional<int64_t>();
-  int64_t bytes = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), bytes);
-  if (error == std::errc() && end == word.data() + word.size()) return std::optional(bytes);
-  return data_loss("memory: expected bytes, or - where they are not known, found \"{}\"", word);
-}
-
-StatusOr<RankMemoryView> read_kinds(const std::string& text) {
-  RankMemoryView rank;
-  const std::vector<std::string> words = text.empty() ? std::vector<std::string>() : split_on(text, ' ');
-  if (words.size() % 3 != 0) return data_loss("memory: expected three words a kind, found \"{}\"", text);
-  for (size_t i = 0; i < words.size(); i += 3) {
-    MemoryUseView use{.kind = words[i]};
-    PENSTOCK_ASSIGN_OR_RETURN(use.predicted_bytes, read_bytes(words[i + 1]));
-    PENSTOCK_ASSIGN_OR_RETURN(use.peak_bytes, read_bytes(words[i + 2]));
-    rank.push_back(std::move(use));
-  }
-  return rank;
-}
-
-// As the machine has them: the file stays on it.
-std::string bytes_of(const std::vector<float>& samples) {
-  std::string bytes(samples.size() * sizeof(float), '\0');
-  if (!samples.empty()) std::memcpy(bytes.data(), samples.data(), bytes.size());
-  return bytes;
-}
-
-std::vector<float> samples_from(const std::string& bytes) {
-  std::vector<float> samples(bytes.size() / sizeof(float));
-  if (!samples.empty()) std::memcpy(samples.data(), bytes.data(), samples.size() * sizeof(float));
-  return samples;
-}
-
 struct Writer {
   Database& database;
 
@@ -145,9 +87,9 @@ struct Writer {
     return statement.bind(job).run();
   }
   Status erase_all_of(const std::string& job) {
-    for (const char* table : {"events", "losses", "validation", "stages", "memory", "traces",
-                              "measured_attempts", "measured_series", "placements"})
+    for (const char* table : {"events", "losses", "validation", "stages", "memory", "traces", "placements"})
       PENSTOCK_RETURN_IF_ERROR(erase(table, job));
+    PENSTOCK_RETURN_IF_ERROR(erase_measurements(database, job));
     Statement statement = database.prepare("DELETE FROM jobs WHERE name=?");
     return statement.bind(job).run();
   }
@@ -326,46 +268,19 @@ struct Writer {
 
   Status operator()(const PutMeasurements& write) {
     PENSTOCK_ASSIGN_OR_RETURN(const bool known, knows(write.job));
-    if (!known) return ok_status();
-    const AttemptMeasurements& measured = write.measurements;
-    Statement attempt = database.prepare(
-        "INSERT OR REPLACE INTO measured_attempts(job, attempt, schedule, stages, steps) VALUES(?, ?, ?, ?, ?)");
-    PENSTOCK_RETURN_IF_ERROR(attempt.bind(write.job)
-                                 .bind(measured.attempt)
-                                 .bind(measured.schedule)
-                                 .bind(joined(measured.stages, "\n"))
-                                 .bind(measured.steps)
-                                 .run());
-    Statement drop = database.prepare("DELETE FROM measured_series WHERE job=? AND attempt=?");
-    PENSTOCK_RETURN_IF_ERROR(drop.bind(write.job).bind(measured.attempt).run());
-    for (size_t place = 0; place < measured.series.size(); ++place)
-      PENSTOCK_RETURN_IF_ERROR(add_series(write.job, measured, place));
-    return ok_status();
+    return known ? write_measurements(database, write) : ok_status();
   }
 
-  Status add_series(const std::string& job, const AttemptMeasurements& measured, size_t place) {
-    const MeasuredSeries& series = measured.series[place];
-    Statement add = database.prepare(
-        "INSERT INTO measured_series(job, attempt, place, rank, stage, kind, count, seconds, cpu_seconds) "
-        "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    return add.bind(job)
-        .bind(measured.attempt)
-        .bind(static_cast<int64_t>(place))
-        .bind(int64_t{series.rank.value})
-        .bind(int64_t{series.stage.value})
-        .bind(static_cast<int64_t>(series.kind))
-        .bind(series.count)
-        .bind_bytes(bytes_of(series.seconds))
-        .bind_bytes(bytes_of(series.cpu_seconds))
-        .run();
-  }
+  Status operator()(const DropMeasurements& write) { return drop_measurements(database, write); }
 
-  Status operator()(const DropMeasurements& write) {
-    for (const char* table : {"measured_attempts", "measured_series"}) {
-      Statement drop = database.prepare(std::string("DELETE FROM ") + table + " WHERE job=? AND attempt<?");
-      PENSTOCK_RETURN_IF_ERROR(drop.bind(write.job).bind(write.below).run());
-    }
-    return ok_status();
+  Status operator()(const PutCordon& write) {
+    Statement put =
+        database.prepare("INSERT OR REPLACE INTO cordons(worker, by, since_unix_ms) VALUES(?, ?, ?)");
+    return put.bind(write.worker).bind(write.cordon.by).bind(write.cordon.since_unix_ms).run();
+  }
+  Status operator()(const DropCordon& write) {
+    Statement drop = database.prepare("DELETE FROM cordons WHERE worker=?");
+    return drop.bind(write.worker).run();
   }
 
   Status operator()(const PutAttempt& write) {
@@ -455,19 +370,6 @@ StageView read_stage(Statement& row) {
   return stage;
 }
 
-// Calls `take(job, row)` for every row whose first column names a job that is known.
-template <typename Take>
-Status read_parts(Database& database, const std::string& sql, std::map<std::string, StoredJob>& jobs,
-                  Take take) {
-  Statement rows = database.prepare(sql);
-  while (true) {
-    PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
-    if (!more) return ok_status();
-    auto job = jobs.find(rows.text());
-    if (job != jobs.end()) PENSTOCK_RETURN_IF_ERROR(take(job->second, rows));
-  }
-}
-
 Status read_event(StoredJob& job, Statement& row) {
   job.next_event = row.integer() + 1;
   JobEventView event;
@@ -548,37 +450,6 @@ Status read_memory(StoredJob& job, Statement& row) {
   return ok_status();
 }
 
-Status read_measured_attempt(StoredJob& job, Statement& row) {
-  AttemptMeasurements measured;
-  measured.attempt = row.integer();
-  measured.schedule = row.text();
-  const std::string stages = row.text();
-  if (!stages.empty()) measured.stages = split_on(stages, '\n');
-  measured.steps = row.integer();
-  job.measurements[measured.attempt] = std::move(measured);
-  return ok_status();
-}
-
-Status read_series(StoredJob& job, Statement& row) {
-  const int64_t attempt = row.integer();
-  const auto measured = job.measurements.find(attempt);
-  if (measured == job.measurements.end())
-    return data_loss("measurements of job {}: attempt {} is not known", job.definition.name, attempt);
-  MeasuredSeries series;
-  series.rank = RankIndex(row.integer());
-  series.stage = StageIndex(row.integer());
-  const int64_t kind = row.integer();
-  if (kind < 0 || kind >= kMeasuredKinds)
-    return data_loss("measurements of job {}: expected a kind below {}, found {}", job.definition.name,
-                     kMeasuredKinds, kind);
-  series.kind = static_cast<MeasuredKind>(kind);
-  series.count = row.integer();
-  series.seconds = samples_from(row.bytes());
-  series.cpu_seconds = samples_from(row.bytes());
-  measured->second.series.push_back(std::move(series));
-  return ok_status();
-}
-
 Status read_placement(StoredJob& job, Statement& row) {
   RankPlacement rank;
   rank.rank = RankIndex(row.integer());
@@ -594,8 +465,8 @@ Status read_placement(StoredJob& job, Statement& row) {
 }  // namespace
 
 Status create_tables(Database& database) {
-  return database.execute(fmt::format("BEGIN; {} PRAGMA application_id={}; PRAGMA user_version={}; COMMIT",
-                                      kTables, kApplicationId, kSchemaVersion));
+  return database.execute(fmt::format("BEGIN; {} {} PRAGMA application_id={}; PRAGMA user_version={}; COMMIT",
+                                      kTables, kMeasurementTables, kApplicationId, kSchemaVersion));
 }
 
 Status write_rows(Database& database, const Write& write) {
@@ -657,16 +528,22 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
                                       jobs, read_placement));
   PENSTOCK_RETURN_IF_ERROR(read_parts(
       database, "SELECT job, step, rank, trace FROM traces ORDER BY job, step, rank", jobs, read_trace));
-  PENSTOCK_RETURN_IF_ERROR(read_parts(
-      database, "SELECT job, attempt, schedule, stages, steps FROM measured_attempts ORDER BY job, attempt",
-      jobs, read_measured_attempt));
-  PENSTOCK_RETURN_IF_ERROR(read_parts(
-      database,
-      "SELECT job, attempt, rank, stage, kind, count, seconds, cpu_seconds FROM measured_series ORDER BY job, attempt, place",
-      jobs, read_series));
+  PENSTOCK_RETURN_IF_ERROR(read_measurements(database, jobs));
   std::vector<StoredJob> result;
   for (const std::string& name : order) result.push_back(std::move(jobs.at(name)));
   return result;
+}
+
+StatusOr<std::map<std::string, Cordon>> read_cordons(Database& database) {
+  std::map<std::string, Cordon> cordons;
+  Statement rows = database.prepare("SELECT worker, by, since_unix_ms FROM cordons");
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return cordons;
+    Cordon& cordon = cordons[rows.text()];
+    cordon.by = rows.text();
+    cordon.since_unix_ms = rows.integer();
+  }
 }
 
 }  // namespace penstock::coordinator

@@ -1,6 +1,8 @@
 // The tables of the store, and the way of values into them and back.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -10,8 +12,9 @@
 namespace penstock::coordinator {
 
 inline constexpr int64_t kApplicationId = 0x50'45'4e'53;  // "PENS", in the file's header
-// 2: placements.placed_order; 3: validation; 4: traces; 5: checkpoints; 6: memory; 7: sums_since; 8: first_step; 9: measurements; 10: moves
-inline constexpr int64_t kSchemaVersion = 10;
+// 2: placements.placed_order; 3: validation; 4: traces; 5: checkpoints; 6: memory; 7: sums_since; 8: first_step; 9: measurements;
+// 10: moves; 11: measured loads and memory, cordons
+inline constexpr int64_t kSchemaVersion = 11;
 
 Status create_tables(Database& database);
 // Inside a transaction. Writes that name an unknown job change nothing.
@@ -19,5 +22,6 @@ Status write_rows(Database& database, const Write& write);
 // Of one job, by step. NotFound: no such job.
 StatusOr<std::vector<double>> losses_of(Database& database, const std::string& job);
 StatusOr<std::vector<StoredJob>> read_jobs(Database& database);
+StatusOr<std::map<std::string, Cordon>> read_cordons(Database& database);
 
 }  // namespace penstock::coordinator

@@ -166,10 +166,32 @@ inline Result result_of(const Shape& shape, const std::vector<ExecutorOutcome>& 
   return result;
 }
 
+// In every step and block with experts each token of every microbatch has its rows, wherever its experts are, and no rank tells
+// of another one's.
+inline void expect_every_row_once(const Shape& shape, const std::vector<ExecutorOutcome>& outcomes) {
+  const plan::JobSpec job = job_of(shape);
+  std::map<std::pair<int64_t, int>, int64_t> rows;  // by step and block
+  for (const ExecutorOutcome& outcome : outcomes) {
+    for (const StepReport& report : outcome.steps) {
+      for (const ExpertRows& experts : report.expert_rows) {
+        int64_t& sum = rows[{report.step, static_cast<int>(experts.layer.value)}];
+        sum += experts.dropped;
+        for (const int64_t of_expert : experts.rows) sum += of_expert;
+      }
+    }
+  }
+  EXPECT_EQ(rows.size(), outcomes.front().steps.size() * job.model.moe.layers.size());
+  const int64_t tokens = job.microbatches() * job.parallel.pipelines() * job.tokens_per_microbatch();
+  for (const auto& [of, sum] : rows)
+    EXPECT_EQ(sum, tokens * job.model.moe.num_experts_per_tok)
+        << "step " << of.first << " block " << of.second;
+}
+
 inline Result train(const Shape& shape, const Places& places = {}) {
   const std::vector<ExecutorAssignment> assignments = assignments_of(shape, places);
   const std::vector<ExecutorOutcome> outcomes = FakeDaemon(assignments).serve();
   expect_predicted_memory(assignments, outcomes);
+  expect_every_row_once(shape, outcomes);
   return result_of(shape, outcomes);
 }
 
