@@ -71,6 +71,13 @@ int watch(const JobOptions& options);
 int cancel(const JobOptions& options);
 int pause(const JobOptions& options);
 
+struct WorkerOptions {
+  ConnectionOptions connection;
+  std::string name;
+};
+int drain(const WorkerOptions& options);
+int uncordon(const WorkerOptions& options);
+
 struct ResumeOptions {
   ConnectionOptions connection;
   std::string name;
@@ -262,8 +269,5 @@ struct DataInspectOptions {
 int data_inspect(const DataInspectOptions& options);
 // Becomes the program penstock-prepare; returns only when that cannot be started.
 int data_prepare(const std::vector<std::string>& arguments);
-
-// For what the design names and a later piece brings. Exit code 2.
-int not_built_yet(const std::string& what);
 
 }  // namespace penstock::client

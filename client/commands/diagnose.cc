@@ -1,6 +1,5 @@
 #include "plan/diagnosis/diagnose.h"
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,19 +9,18 @@
 #include "client/commands/follow.h"
 #include "client/commands/measured_job.h"
 #include "client/commands/terminal.h"
-#include "client/present/job_json.h"
+#include "client/present/expert_loads.h"
+#include "client/present/job_diagnosis.h"
 #include "client/present/job_words.h"
 #include "plan/diagnosis/memory_balance.h"
 #include "plan/interop/stage_trace.h"
 #include "plan/rebalancing/measured_run.h"
-#include "plan/render/table.h"
 #include "plan/schedule/action.h"
 
 namespace penstock::client {
 namespace {
 
 using plan::Diagnosis;
-using plan::Table;
 
 constexpr size_t kTraceFileBytesMax = size_t{64} << 20;
 
@@ -70,36 +68,6 @@ StatusOr<NamedDiagnoses> diagnose_file(const std::string& path) {
   return diagnoses;
 }
 
-std::string factor_text(double factor) {
-  return fmt::format("{:.3f}", factor);
-}
-
-std::string table_text(const Diagnosis& diagnosis) {
-  using enum Table::Align;
-  std::vector<Table::Column> columns = {{"STAGE", Right}, {"FACTOR", Right}, {"SPREAD", Right}};
-  const size_t shown = std::min<size_t>(diagnosis.replica_factor.size(), 8);
-  for (size_t replica = 0; replica < shown; ++replica)
-    columns.push_back({fmt::format("REPLICA {}", replica), Right});
-  Table table(columns);
-  for (size_t stage = 0; stage < diagnosis.stage_factor.size(); ++stage) {
-    std::vector<std::string> row = {fmt::format("{}", stage), factor_text(diagnosis.stage_factor[stage]),
-                                    fmt::format("{:.1f} %", 100 * diagnosis.spread[stage])};
-    for (size_t replica = 0; replica < shown; ++replica) {
-      row.push_back(fmt::format("{:.4g}ms", diagnosis.median_ms[stage][replica]));
-    }
-    table.add_row(std::move(row));
-  }
-  return table.text();
-}
-
-std::string diagnosis_text(const std::string& name, const Diagnosis& diagnosis) {
-  std::string text = table_text(diagnosis);
-  text += fmt::format("{}{}: {}\n{}\n", name.empty() ? "" : name + ": ", plan::name_of(diagnosis.finding),
-                      diagnosis.because, diagnosis.advice);
-  if (!diagnosis.note.empty()) text += diagnosis.note + "\n";
-  return text;
-}
-
 // Forwards and backwards of every stage, microbatch by microbatch, over the traced steps that are kept: what medians of
 // steps hide. Nothing where none is kept.
 std::optional<plan::StageTrace> traced_microbatches(Coordinator& coordinator, const MeasuredJob& measured) {
@@ -119,17 +87,12 @@ std::optional<plan::StageTrace> traced_microbatches(Coordinator& coordinator, co
   return cells;
 }
 
-// Of a forward and a backward that the data make long: what makes the machine late now and then comes to either alone.
-constexpr double kVaryTogether = 0.5;
-
 // By medians of many steps; that the data vary shows in the microbatches of single ones.
 StatusOr<Diagnosis> diagnosis_of(Coordinator& coordinator, const MeasuredJob& measured) {
   const std::optional<plan::StageTrace> microbatches = traced_microbatches(coordinator, measured);
   if (microbatches) {
     StatusOr<Diagnosis> of_microbatches = plan::diagnose(*microbatches);
-    if (of_microbatches.ok() && of_microbatches->finding == plan::Finding::DataVariance &&
-        of_microbatches->forward_backward_correlation >= kVaryTogether)
-      return of_microbatches;
+    if (of_microbatches.ok() && plan::is_of_the_data(*of_microbatches)) return of_microbatches;
   }
   return plan::diagnose_run(measured.runs.back());
 }
@@ -144,10 +107,19 @@ plan::MemoryBalance memory_of(const MeasuredJob& measured) {
   return plan::judge_memory(bytes, measured.spec.memory_budget_bytes);
 }
 
-std::string memory_text(const plan::MemoryBalance& memory) {
-  if (memory.because.empty()) return "";
-  return fmt::format("memory{}: {}\n{}", memory.imbalanced ? "-imbalance" : "", memory.because,
-                     memory.advice.empty() ? "" : memory.advice + "\n");
+// Of a straggler, the worker of its rank.
+std::optional<Suspect> suspect_of(const MeasuredJob& measured, const Diagnosis& diagnosis) {
+  if (diagnosis.finding != plan::Finding::Straggler) return std::nullopt;
+  const auto& ranks = measured.runs.back().stages[static_cast<size_t>(diagnosis.stage)];
+  const int rank = ranks[static_cast<size_t>(diagnosis.replica)].rank;
+  for (const v1::StageStatus& stage : measured.measurements.stages()) {
+    if (stage.rank() == rank && !stage.worker().empty()) {
+      return Suspect{
+          stage.worker(), rank,
+          load_of_rank(*measured.measurements.attempts().rbegin(), measured.spec, diagnosis.stage, rank)};
+    }
+  }
+  return std::nullopt;
 }
 
 int diagnose_job(const DiagnoseOptions& options) {
@@ -155,22 +127,15 @@ int diagnose_job(const DiagnoseOptions& options) {
   if (!coordinator.ok()) return report_error(coordinator.status());
   const StatusOr<MeasuredJob> measured = measured_job(**coordinator, options.job);
   if (!measured.ok()) return report_error(measured.status());
-  const StatusOr<Diagnosis> diagnosis = diagnosis_of(**coordinator, *measured);
-  if (!diagnosis.ok()) return report_error(diagnosis.status());
-  const plan::MemoryBalance memory = memory_of(*measured);
-  if (options.output == "json") {
-    Json json = Json::parse(plan::diagnoses_to_json({{"", *diagnosis}}));
-    if (!memory.because.empty()) {
-      json["memory"] = {{"imbalanced", memory.imbalanced},
-                        {"fullest_rank", memory.fullest},
-                        {"ratio_to_median", memory.ratio},
-                        {"because", memory.because},
-                        {"advice", memory.advice}};
-    }
-    print(compact(json) + "\n");
-  } else {
-    print(diagnosis_text("", *diagnosis) + memory_text(memory));
-  }
+  StatusOr<Diagnosis> times = diagnosis_of(**coordinator, *measured);
+  if (!times.ok()) return report_error(times.status());
+  JobDiagnosis diagnosis{
+      .times = *std::move(times),
+      .suspect = std::nullopt,
+      .memory = memory_of(*measured),
+      .routing = plan::judge_routing(routed_stages(*measured->measurements.attempts().rbegin()))};
+  diagnosis.suspect = suspect_of(*measured, diagnosis.times);
+  print(options.output == "json" ? compact(diagnosis_json(diagnosis)) + "\n" : diagnosis_text(diagnosis));
   return kExitSucceeded;
 }
 

@@ -265,6 +265,26 @@ StatusOr<std::vector<v1::Worker>> Coordinator::workers() {
   return std::vector<v1::Worker>(response.workers().begin(), response.workers().end());
 }
 
+StatusOr<std::vector<v1::Worker>> Coordinator::drain(const std::string& worker) {
+  v1::DrainWorkerRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(worker);
+  v1::DrainWorkerResponse response;
+  const CallEnd end = call(*stubs_->workers, &v1::Workers::Stub::Drain, request, response);
+  if (!end.ok()) return explained(end);
+  return std::vector<v1::Worker>(response.devices().begin(), response.devices().end());
+}
+
+StatusOr<std::vector<v1::Worker>> Coordinator::uncordon(const std::string& worker) {
+  v1::UncordonWorkerRequest request;
+  request.mutable_caller()->set_principal(principal_);
+  request.set_name(worker);
+  v1::UncordonWorkerResponse response;
+  const CallEnd end = call(*stubs_->workers, &v1::Workers::Stub::Uncordon, request, response);
+  if (!end.ok()) return explained(end);
+  return std::vector<v1::Worker>(response.devices().begin(), response.devices().end());
+}
+
 StatusOr<v1::JobState> Coordinator::cancel(const std::string& name) {
   v1::CancelJobRequest request;
   request.mutable_caller()->set_principal(principal_);

@@ -69,6 +69,9 @@ class Coordinator {
   StatusOr<v1::TraceResponse> trace(const std::string& name, std::optional<int64_t> step);
   StatusOr<v1::MeasurementsResponse> measurements(const std::string& name);
   StatusOr<std::vector<v1::Worker>> workers();
+  // The worker's devices, as they are then. NotFound: no such worker.
+  StatusOr<std::vector<v1::Worker>> drain(const std::string& worker);
+  StatusOr<std::vector<v1::Worker>> uncordon(const std::string& worker);
   StatusOr<v1::JobState> cancel(const std::string& name);
   StatusOr<v1::JobState> pause(const std::string& name);
   // `spec_yaml`: to go on with; "": as it was. Unavailable while its ranks are stopping.

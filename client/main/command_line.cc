@@ -110,6 +110,11 @@ void declare_job(CLI::App& command, JobOptions& options) {
   add_connection(command, options.connection);
 }
 
+void declare_worker(CLI::App& command, WorkerOptions& options) {
+  command.add_option("worker", options.name, "Name of the worker")->required()->type_name("WORKER");
+  add_connection(command, options.connection);
+}
+
 void declare_resume(CLI::App& command, ResumeOptions& options) {
   command.add_option("job", options.name, "Name of the job")->required()->type_name("JOB");
   command
@@ -346,15 +351,6 @@ void add_checkpoint(CLI::App& app, Result& result) {
                                  declare_checkpoint);
 }
 
-// Commands of the design that later pieces bring: known, so that they are refused by name.
-void add_later_commands(CLI::App& app, Result& result) {
-  for (const char* name : {"drain", "uncordon"}) {
-    CLI::App* command = app.add_subcommand(name, "Not built yet")->group("");
-    command->allow_extras();
-    command->callback([name, &result] { result = not_built_yet(std::string("penstock ") + name); });
-  }
-}
-
 // "penstock: REASON", as every other error.
 std::string failure_text(const CLI::App* app, const CLI::Error& failure) {
   std::string command = app->get_display_name();
@@ -396,13 +392,14 @@ int run_and_write(int argc, char** argv) {
   add_command<JobOptions>(app, help_of_cancel(), result, cancel, declare_job);
   add_command<JobOptions>(app, help_of_pause(), result, pause, declare_job);
   add_command<ResumeOptions>(app, help_of_resume(), result, resume, declare_resume);
+  add_command<WorkerOptions>(app, help_of_drain(), result, drain, declare_worker);
+  add_command<WorkerOptions>(app, help_of_uncordon(), result, uncordon, declare_worker);
   add_command<ScheduleOptions>(app, help_of_schedule(), result, schedule, declare_schedule);
   add_command<VerifyOptions>(app, help_of_verify(), result, verify, declare_verify);
   add_layout(app, result);
   add_planning(app, result);
   add_checkpoint(app, result);
   add_data(app, result);
-  add_later_commands(app, result);
 
   if (argc > 1 && is_unknown_command(app, argv[1])) return kExitUsage;
   try {

@@ -72,6 +72,20 @@ Help help_of_cancel() {
           "  penstock cancel quickstart\n"};
 }
 
+Help help_of_drain() {
+  return {
+      "drain", "Give a worker no new ranks; those that it runs go on to the end of their attempt",
+      "Examples:\n"
+      "  penstock drain worker-3            stays so when worker or coordinator restart; `penstock uncordon` ends it\n"
+      "  penstock pause JOB; penstock resume JOB      moves a job away from it, over the job's next checkpoint\n"};
+}
+
+Help help_of_uncordon() {
+  return {"uncordon", "Give a drained worker ranks again",
+          "Examples:\n"
+          "  penstock uncordon worker-3\n"};
+}
+
 Help help_of_pause() {
   return {"pause", "Drain a job to its next checkpoint and give its devices back",
           "Examples:\n"

@@ -19,6 +19,8 @@ Help help_of_watch();
 Help help_of_logs();
 Help help_of_trace();
 Help help_of_cancel();
+Help help_of_drain();
+Help help_of_uncordon();
 Help help_of_pause();
 Help help_of_resume();
 Help help_of_schedule();

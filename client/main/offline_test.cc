@@ -175,8 +175,9 @@ TEST_F(Offline, bad_requests_are_refused_with_the_field_and_exit_code_two) {
 
 TEST_F(Offline, every_command_helps_with_examples) {
   for (const char* command :
-       {"up", "submit", "get", "describe", "watch", "logs", "cancel", "schedule", "verify", "partition",
-        "plan", "fit", "curves", "rebalance", "diagnose", "layout", "layout parse", "layout format"}) {
+       {"up",       "submit", "get",       "describe", "watch",        "logs",         "cancel",
+        "schedule", "verify", "partition", "plan",     "fit",          "curves",       "rebalance",
+        "diagnose", "drain",  "uncordon",  "layout",   "layout parse", "layout format"}) {
     const Ran ran = penstock(std::string(command) + " --help");
     EXPECT_EQ(ran.exit_code, 0) << command;
     EXPECT_THAT(ran.out, HasSubstr("Examples:\n  penstock ")) << command;

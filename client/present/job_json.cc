@@ -136,6 +136,7 @@ Json worker_json(const v1::Worker& worker) {
   json["device"] = worker.device();
   json["job"] = text_or_null(worker.job());
   json["rank"] = worker.job().empty() || worker.rank() < 0 ? Json(nullptr) : Json(worker.rank());
+  json["drained_by"] = text_or_null(worker.drained_by());
   return json;
 }
 

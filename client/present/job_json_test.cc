@@ -78,7 +78,7 @@ TEST(WorkerJson, a_free_worker_has_no_job_no_rank_and_no_executor) {
   worker.set_rank(-1);
   EXPECT_EQ(
       compact(worker_json(worker)),
-      R"({"name":"worker-0","state":"free","pid":41,"executor_pid":null,"device":"cpu:0","job":null,"rank":null})");
+      R"({"name":"worker-0","state":"free","pid":41,"executor_pid":null,"device":"cpu:0","job":null,"rank":null,"drained_by":null})");
   worker.set_job("quickstart");
   worker.set_rank(0);
   worker.set_executor_pid(42);

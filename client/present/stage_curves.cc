@@ -41,6 +41,74 @@ std::vector<RankMemory> memory_of(const v1::MeasurementsResponse& response) {
   return memory;
 }
 
+std::vector<RankWaits> waits_of(const v1::AttemptMeasurements& attempt) {
+  std::map<int, RankWaits> ranks;
+  for (const v1::MeasuredSeries& series : attempt.series()) {
+    const double ms = 1e3 * series.median_seconds();
+    if (series.kind() == v1::MEASURED_KIND_WAIT) ranks[series.rank()].wait_ms = ms;
+    if (series.kind() == v1::MEASURED_KIND_WAIT_DEPENDENCY) ranks[series.rank()].dependency_ms = ms;
+    if (series.kind() == v1::MEASURED_KIND_WAIT_TRANSFER) ranks[series.rank()].transfer_ms = ms;
+  }
+  std::vector<RankWaits> waits;
+  for (auto& [rank, of_rank] : ranks) {
+    of_rank.rank = rank;
+    waits.push_back(of_rank);
+  }
+  return waits;
+}
+
+int64_t largest_rank_of(const v1::AttemptMeasurements& attempt) {
+  int64_t largest = 0;
+  for (const v1::RankMemory& rank : attempt.memory()) {
+    int64_t bytes = 0;
+    for (const v1::MemoryUse& use : rank.kinds()) bytes += use.peak_bytes();
+    largest = std::max(largest, bytes);
+  }
+  return largest;
+}
+
+std::string optional_ms(const std::optional<double>& ms) {
+  return ms ? ms_text(*ms) : "";
+}
+
+std::string waits_table(const StageCurves& curves) {
+  using enum Table::Align;
+  Table table({{"RANK", Right}, {"WAIT", Right}, {"DEPENDENCY", Right}, {"TRANSFER", Right}});
+  for (const RankWaits& rank : curves.waits)
+    table.add_row({fmt::format("{}", rank.rank), ms_text(rank.wait_ms), optional_ms(rank.dependency_ms),
+                   optional_ms(rank.transfer_ms)});
+  return curves.waits.empty() ? "" : "\n" + table.text();
+}
+
+std::string experts_table(const StageCurves& curves) {
+  using enum Table::Align;
+  Table table({{"LAYER", Right},
+               {"STAGE", Right},
+               {"EXPERTS", Right},
+               {"ROWS: MIN", Right},
+               {"MEAN", Right},
+               {"MAX", Right},
+               {"MAX/MEAN", Right}});
+  for (const LayerRows& layer : curves.layers)
+    table.add_row({fmt::format("{}", layer.layer), fmt::format("{}", layer.stage),
+                   fmt::format("{}", layer.experts), fmt::format("{:.0f}", layer.least),
+                   fmt::format("{:.0f}", layer.mean), fmt::format("{:.0f}", layer.most),
+                   fmt::format("{:.2f}", layer.ratio)});
+  return curves.layers.empty() ? "" : "\n" + table.text();
+}
+
+// Nothing to compare where there is one.
+std::string attempts_table(const StageCurves& curves) {
+  using enum Table::Align;
+  if (curves.attempts.size() < 2) return "";
+  Table table({{"ATTEMPT", Right}, {"SCHEDULE"}, {"STEPS", Right}, {"STEP", Right}, {"LARGEST RANK", Right}});
+  for (const AttemptFigures& each : curves.attempts)
+    table.add_row({fmt::format("{}", each.attempt), each.schedule, fmt::format("{}", each.steps),
+                   ms_text(each.step_ms),
+                   each.largest_rank_bytes > 0 ? plan::human_bytes(each.largest_rank_bytes) : ""});
+  return "\n" + table.text();
+}
+
 std::string ranks_text(const std::vector<int>& ranks) {
   std::vector<std::string> texts;
   for (const int rank : ranks) texts.push_back(fmt::format("{}", rank));
@@ -137,14 +205,23 @@ StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
     stage.planned_ms = planned.ms[s];
   }
   curves.ranks = memory_of(response);
+  curves.waits = waits_of(*response.attempts().rbegin());
+  curves.layers = layer_rows(*response.attempts().rbegin());
+  for (int i = 0; i < response.attempts_size(); ++i) {
+    const v1::AttemptMeasurements& attempt = response.attempts(i);
+    curves.attempts.push_back({attempt.attempt(), attempt.schedule(), attempt.steps(),
+                               1e3 * plan::step_seconds(runs[static_cast<size_t>(i)]),
+                               largest_rank_of(attempt)});
+  }
   return curves;
 }
 
 std::string curves_text(const StageCurves& curves, plan::Glyphs glyphs) {
-  return fmt::format("job {}, attempt {}: {} measured, a step takes {}; planned is {}\n\n{}{}\n{}",
+  return fmt::format("job {}, attempt {}: {} measured, a step takes {}; planned is {}\n\n{}{}\n{}{}{}{}",
                      curves.job, curves.attempt, plan::counted(curves.steps, "step"),
                      ms_text(1e3 * curves.step_seconds), planned_name(curves), stage_table(curves, glyphs),
-                     slowest_line(curves), memory_table(curves, glyphs));
+                     slowest_line(curves), memory_table(curves, glyphs), waits_table(curves),
+                     experts_table(curves), attempts_table(curves));
 }
 
 Json curves_json(const StageCurves& curves) {
@@ -162,13 +239,41 @@ Json curves_json(const StageCurves& curves) {
     ranks.push_back(
         {{"rank", rank.rank}, {"peak_bytes", rank.peak_bytes}, {"predicted_bytes", rank.predicted_bytes}});
   }
+  Json waits = Json::array();
+  for (const RankWaits& rank : curves.waits) {
+    waits.push_back({{"rank", rank.rank},
+                     {"wait_ms", rank.wait_ms},
+                     {"dependency_ms", rank.dependency_ms ? Json(*rank.dependency_ms) : Json(nullptr)},
+                     {"transfer_ms", rank.transfer_ms ? Json(*rank.transfer_ms) : Json(nullptr)}});
+  }
+  Json experts = Json::array();
+  for (const LayerRows& layer : curves.layers) {
+    experts.push_back({{"layer", layer.layer},
+                       {"stage", layer.stage},
+                       {"experts", layer.experts},
+                       {"rows_min", layer.least},
+                       {"rows_mean", layer.mean},
+                       {"rows_max", layer.most},
+                       {"max_over_mean", layer.ratio}});
+  }
+  Json attempts = Json::array();
+  for (const AttemptFigures& each : curves.attempts) {
+    attempts.push_back({{"attempt", each.attempt},
+                        {"schedule", each.schedule},
+                        {"steps", each.steps},
+                        {"step_ms", each.step_ms},
+                        {"largest_rank_bytes", each.largest_rank_bytes}});
+  }
   return {{"job", curves.job},
           {"attempt", curves.attempt},
           {"steps", curves.steps},
           {"step_seconds", curves.step_seconds},
           {"planned", curves.planned_from_costs ? "costs" : "mean"},
           {"stages", std::move(stages)},
-          {"ranks", std::move(ranks)}};
+          {"ranks", std::move(ranks)},
+          {"waits", std::move(waits)},
+          {"experts", std::move(experts)},
+          {"attempts", std::move(attempts)}};
 }
 
 std::string curves_svg(const StageCurves& curves) {
@@ -182,9 +287,18 @@ std::string curves_svg(const StageCurves& curves) {
     memory.points.push_back({fmt::format("rank {}", rank.rank), static_cast<double>(rank.peak_bytes),
                              static_cast<double>(rank.predicted_bytes), plan::human_bytes(rank.peak_bytes)});
   }
+  std::vector<plan::Curve> drawn = {std::move(time), std::move(memory)};
+  if (!curves.layers.empty()) {
+    plan::Curve& rows = drawn.emplace_back();
+    rows.title = "rows of the busiest expert in a step";
+    rows.planned_name = "the mean of the layer's experts";
+    for (const LayerRows& layer : curves.layers)
+      rows.points.push_back(
+          {fmt::format("layer {}", layer.layer), layer.most, layer.mean, fmt::format("{:.0f}", layer.most)});
+  }
   return plan::curves_svg(fmt::format("job {}, attempt {}: a step takes {}", curves.job, curves.attempt,
                                       ms_text(1e3 * curves.step_seconds)),
-                          {time, memory});
+                          drawn);
 }
 
 }  // namespace penstock::client

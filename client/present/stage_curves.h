@@ -2,9 +2,11 @@
 // Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "client/present/expert_loads.h"
 #include "client/present/job_json.h"
 #include "penstock/v1/jobs.pb.h"
 #include "plan/rebalancing/measured_run.h"
@@ -29,6 +31,24 @@ struct RankMemory {
   int64_t predicted_bytes = 0;
 };
 
+// What a rank waited for in a step; medians.
+struct RankWaits {
+  int rank = 0;
+  double wait_ms = 0;  // for peers, of whatever kind
+  std::optional<double>
+      dependency_ms;  // for tensors, before their producers had ended; of traced steps, as the next one
+  std::optional<double> transfer_ms;  // for tensors, after that
+};
+
+// An earlier attempt, or the newest, in a line.
+struct AttemptFigures {
+  int64_t attempt = 0;
+  std::string schedule;
+  int64_t steps = 0;  // measured
+  double step_ms = 0;
+  int64_t largest_rank_bytes = 0;  // 0: not measured
+};
+
 struct StageCurves {
   std::string job;
   int64_t attempt = 0;
@@ -37,6 +57,9 @@ struct StageCurves {
   bool planned_from_costs = false;  // else PLANNED is the mean
   std::vector<StageTimes> stages;
   std::vector<RankMemory> ranks;
+  std::vector<RankWaits> waits;
+  std::vector<LayerRows> layers;         // with experts
+  std::vector<AttemptFigures> attempts;  // oldest first, the newest last
 };
 
 StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
@@ -47,8 +70,9 @@ StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
 std::string items_text(const std::vector<plan::Item>& items);
 
 std::string curves_text(const StageCurves& curves, plan::Glyphs glyphs = plan::Glyphs::Ascii);
-// job, attempt, steps, step_seconds, planned, stages[] {stage, ranks, items, measured_ms, p95_ms, planned_ms} and ranks[] {rank,
-// peak_bytes, predicted_bytes}.
+// job, attempt, steps, step_seconds, planned, stages[] {stage, ranks, items, measured_ms, p95_ms, planned_ms}, ranks[] {rank,
+// peak_bytes, predicted_bytes}, waits[] {rank, wait_ms, dependency_ms, transfer_ms}, experts[] {layer, stage, experts, rows_min,
+// rows_mean, rows_max, max_over_mean} and attempts[] {attempt, schedule, steps, step_ms, largest_rank_bytes}.
 Json curves_json(const StageCurves& curves);
 std::string curves_svg(const StageCurves& curves);
 

@@ -80,6 +80,37 @@ TEST(StageCurves, stage_that_sticks_out_is_seen_against_the_mean) {
   EXPECT_THAT(curves_svg(curves), HasSubstr("stage 1"));
 }
 
+TEST(StageCurves, rows_of_experts_waits_in_two_and_earlier_attempts_are_told_where_there_are_any) {
+  v1::MeasurementsResponse measured = response();
+  EXPECT_EQ(curves_text(curves_of(measured)).find("EXPERTS"), std::string::npos);
+  EXPECT_EQ(curves_text(curves_of(measured)).find("ATTEMPT"), std::string::npos);
+  *measured.add_attempts() = measured.attempts(0);
+  v1::AttemptMeasurements& newest = *measured.mutable_attempts(1);
+  newest.set_attempt(2);
+  v1::LayerLoad& load = *newest.add_expert_loads();
+  load.set_layer(2);
+  load.set_stage(1);
+  load.set_steps(4);
+  for (const int64_t rows : {400, 800, 1200, 1600}) load.add_rows(rows);
+  add_series(newest, 1, -1, v1::MEASURED_KIND_WAIT, 0.5f);
+  add_series(newest, 1, -1, v1::MEASURED_KIND_WAIT_DEPENDENCY, 0.25f);
+  add_series(newest, 1, -1, v1::MEASURED_KIND_WAIT_TRANSFER, 0.0625f);
+  v1::MemoryUse& use = *newest.add_memory()->add_kinds();
+  use.set_kind("parameters");
+  use.set_peak_bytes(4096);
+  const StageCurves curves = curves_of(measured);
+  const std::string text = curves_text(curves);
+  EXPECT_THAT(text, HasSubstr("    2       1         4         100    250   400       1.60\n"));
+  EXPECT_THAT(text, HasSubstr("   1   500ms        250ms     62.5ms\n"));
+  EXPECT_THAT(text, HasSubstr("4.00KiB\n"));
+  const Json json = curves_json(curves);
+  EXPECT_EQ(json["experts"][0]["max_over_mean"], 1.6);
+  EXPECT_EQ(json["waits"][0]["transfer_ms"], 62.5);
+  EXPECT_EQ(json["attempts"][1]["largest_rank_bytes"], 4096);
+  EXPECT_EQ(json["attempts"][0]["attempt"], 1);
+  EXPECT_THAT(curves_svg(curves), HasSubstr("layer 2"));
+}
+
 TEST(MeasuredRuns, halves_of_a_backward_are_one) {
   v1::MeasurementsResponse measured;
   v1::AttemptMeasurements& attempt = *measured.add_attempts();

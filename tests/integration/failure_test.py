@@ -143,6 +143,26 @@ class CoordinatorRestart(unittest.TestCase):
         self.cluster.start_worker("worker-2")
         self.assertEqual(self.cluster.wait_for_state(waiting, {"succeeded", "failed"}, 30)["state"], "succeeded")
 
+    def test_a_drained_worker_stays_so_and_takes_work_when_it_is_uncordoned(self):
+        drained = self.cluster.run("drain", "worker-0")
+        self.assertEqual((drained.returncode, drained.stdout), (0, "worker/worker-0 drained\n"), drained.stderr)
+        waiting = self.cluster.submit(steps=4)
+        job = self.cluster.wait_for_state(waiting, "placing", 5)
+        self.assertIn("worker-0 drained", job["reason"])
+        address = self.cluster.address
+        self.cluster.kill("coordinator")
+        self.cluster.processes["coordinator"].wait()
+        self.cluster.start_coordinator(address)
+        support.wait_until(lambda: any(worker["state"] == "drained" for worker in self.cluster.workers()), 15,
+                           "worker-0 is back, and drained")
+        self.assertIn("Drained by", self.cluster.run("describe", "worker", "worker-0").stdout)
+        self.assertIn(self.cluster.job(waiting)["state"], ("queued", "placing"))
+        self.assertEqual(self.cluster.run("uncordon", "worker-0").returncode, 0)
+        self.assertEqual(self.cluster.wait_for_state(waiting, {"succeeded", "failed"}, 30)["state"], "succeeded")
+        unknown = self.cluster.run("drain", "worker-9")
+        self.assertNotEqual(unknown.returncode, 0)
+        self.assertIn("worker-9: not known; did you mean worker-0?", unknown.stderr)
+
     def test_a_running_job_is_failed_with_the_reason(self):
         corpus = self.cluster.folder / "long.txt"
         corpus.write_bytes(bytes(range(256)) * 120_000)

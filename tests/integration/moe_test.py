@@ -98,6 +98,27 @@ class ExpertsOverRanks(unittest.TestCase):
             with self.subTest(**shape):
                 self.assertEqual(self.outcome(**shape, **halves), fixed)
 
+    def test_rows_of_experts_arrive_and_none_is_lost_or_told_twice(self):
+        """Of every layer tokens x experts a token in each step, whoever holds the experts or replicates the stage."""
+        batch, tokens, per_token, experts = 24, 32, 2, 8
+        shapes = (dict(pipeline=2, schedule="1f1b"), dict(pipeline=2, schedule="1f1b", expert=2),
+                  dict(pipeline=2, schedule="1f1b", expert=2, data=2), dict(pipeline=2, schedule="dualpipe"),
+                  dict(pipeline=2, schedule="pipedream", clip=0),
+                  dict(pipeline=2, stages_per_rank=2, schedule="zb-v", expert=2, extra="recompute: full"),
+                  dict(pipeline=2, schedule="1f1b", expert=2, extra="two_batch_overlap: true"))
+        for shape in shapes:
+            with self.subTest(**shape):
+                name = self.submit(**shape, steps=20, global_batch_size=batch)
+                self.cluster.wait_for_state(name, "succeeded", 120)
+                loads = self.cluster.json("curves", name)["experts"]
+                self.assertEqual([load["layer"] for load in loads], [1, 2, 4])
+                for load in loads:
+                    self.assertEqual(load["experts"], experts)
+                    self.assertAlmostEqual(load["rows_mean"] * experts, batch * tokens * per_token, places=6)
+                    self.assertLessEqual(load["rows_min"], load["rows_mean"])
+                    self.assertAlmostEqual(load["max_over_mean"], load["rows_max"] / load["rows_mean"], places=6)
+                self.assertIn("MAX/MEAN", self.cluster.run("curves", name).stdout)
+
     def payload_slots(self, name):
         """{(stage, state): slots} of a job on the coordinator's metrics page."""
         with urllib.request.urlopen(f"http://{self.cluster.metrics}/metrics", timeout=10) as answer:
