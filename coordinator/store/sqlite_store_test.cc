@@ -2,102 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <sqlite3.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <condition_variable>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <limits>
 #include <mutex>
 #include <random>
 
+#include "coordinator/store/internal/store_test_fixture.h"
+
 namespace penstock::coordinator {
 namespace {
-
-using ::testing::HasSubstr;
-
-// Waits for tickets.
-class Durable {
- public:
-  void reached(Ticket ticket) {
-    const std::lock_guard lock(mutex_);
-    ticket_ = ticket;
-    changed_.notify_all();
-  }
-  void wait_for(Ticket ticket) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ticket_ >= ticket; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Ticket ticket_ = 0;
-};
-
-class SqliteStoreTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = std::filesystem::temp_directory_path() / "penstock-store-XXXXXX";
-    folder = mkdtemp(pattern.data());
-    path = folder / "coordinator.db";
-  }
-  void TearDown() override { std::filesystem::remove_all(folder); }
-
-  std::unique_ptr<Store> open() {
-    auto store = open_sqlite_store(path);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return store.ok() ? *std::move(store) : nullptr;
-  }
-
-  std::string bytes() const {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
-  // Writes everything in one process life and reads it back in the next.
-  std::vector<StoredJob> written_and_read(const std::vector<Write>& writes) {
-    {
-      auto store = open();
-      Durable durable;
-      store->start([&](Ticket ticket) { durable.reached(ticket); }, [](Status) {});
-      Ticket ticket = 0;
-      for (const Write& write : writes) store->save({++ticket, {write}});
-      durable.wait_for(ticket);
-      EXPECT_TRUE(store->stop().ok());
-    }
-    return open()->load();
-  }
-
-  std::filesystem::path folder;
-  std::string path;
-};
-
-JobDefinition definition(const std::string& name, int64_t sequence) {
-  return {.name = name,
-          .request_id = "request of " + name,
-          .principal = "ann",
-          .spec_yaml = "name: " + name + "\n# \xc3\xa4 \n",
-          .schedule = "1f1b",
-          .sequence = sequence,
-          .submitted_unix_ms = 1'700'000'000'000 + sequence,
-          .steps = 200,
-          .tokens_per_step = 4096,
-          .ranks = 4,
-          .stages = 8,
-          .microbatches = 16,
-          .checkpoints = name + "/checkpoints",
-          .sums_since = 30 + sequence,
-          .started_from = "/other/step-000000007",
-          .first_step = 7,
-          .moves = {.file_before = sequence % 2 == 0 ? "name: before\n" : "",
-                    .undone = {"[[a], [b]]", "[[a, b]]"}}};
-}
 
 using TracesByStep = std::map<int64_t, std::vector<TraceBytes>>;
 std::map<int64_t, std::vector<std::string>> texts_of(const TracesByStep& traces) {
@@ -506,134 +424,6 @@ TEST_F(SqliteStoreTest, acknowledged_writes_survive_kill_9) {
   // A prefix: nothing overtakes what was saved before it.
   for (size_t i = 0; i < jobs.size(); ++i)
     EXPECT_EQ(jobs[i].definition.sequence, static_cast<int64_t>(i) + 1);
-}
-
-TEST_F(SqliteStoreTest, second_coordinator_is_turned_away) {
-  auto first = open();
-  const auto second = open_sqlite_store(path);
-  EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(message(second.status()), HasSubstr("another coordinator"));
-}
-
-TEST_F(SqliteStoreTest, file_that_is_no_database_is_refused_and_left_alone) {
-  std::ofstream(path) << std::string(5000, 'x');
-  const std::string before = bytes();
-  const auto store = open_sqlite_store(path);
-  EXPECT_EQ(store.status().code(), StatusCode::kDataLoss) << store.status();
-  EXPECT_THAT(message(store.status()), HasSubstr(path));
-  EXPECT_EQ(bytes(), before);
-}
-
-TEST_F(SqliteStoreTest, damaged_pages_are_refused_and_left_alone) {
-  {
-    std::vector<Write> writes;
-    for (int64_t i = 0; i < 200; ++i)
-      writes.push_back(CreateJob{definition("job-" + std::to_string(i), i), {}});
-    ASSERT_EQ(written_and_read(writes).size(), 200u);
-  }
-  {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(4096);
-    file << std::string(8192, '\x5a');
-  }
-  const std::string before = bytes();
-  const auto store = open_sqlite_store(path);
-  EXPECT_EQ(store.status().code(), StatusCode::kDataLoss) << store.status();
-  EXPECT_EQ(bytes(), before);
-}
-
-void run_sql(const std::string& path, const std::string& sql) {
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
-  EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
-      << sqlite3_errmsg(database);
-  sqlite3_close(database);
-}
-
-TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
-  open().reset();
-  run_sql(path, "PRAGMA user_version=99");
-  const std::string before = bytes();
-  const auto store = open_sqlite_store(path);
-  EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 11 of the tables, found 99"));
-  EXPECT_EQ(bytes(), before);
-}
-
-TEST_F(SqliteStoreTest, database_of_another_program_is_refused_and_left_alone) {
-  run_sql(path, "CREATE TABLE precious(x); INSERT INTO precious VALUES(1)");
-  const std::string before = bytes();
-  const auto store = open_sqlite_store(path);
-  EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("another program"));
-  EXPECT_EQ(bytes(), before);
-}
-
-TEST_F(SqliteStoreTest, folder_that_does_not_exist_is_named) {
-  const auto store = open_sqlite_store(folder / "absent" / "coordinator.db");
-  EXPECT_FALSE(store.ok());
-  EXPECT_THAT(message(store.status()), HasSubstr("absent/coordinator.db"));
-}
-
-TEST_F(SqliteStoreTest, creation_that_was_cut_short_is_done_again) {
-  // A crash between the header and the tables must not leave a state folder that nobody can use.
-  run_sql(path, "PRAGMA journal_mode=WAL");
-  ASSERT_FALSE(bytes().empty());
-  EXPECT_EQ(written_and_read({CreateJob{definition("a", 1), {}}}).size(), 1u);
-}
-
-// No file of this process may grow beyond `bytes` while it lives: a disk that takes no more.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, handler_);
-  }
-
- private:
-  sighandler_t handler_;
-  rlimit before_{};
-};
-
-TEST_F(SqliteStoreTest, disk_that_gives_errors_is_not_taken_for_another_coordinator) {
-  const FileSizeLimit limit(100);
-  const auto store = open_sqlite_store(path);
-  ASSERT_FALSE(store.ok());
-  EXPECT_THAT(message(store.status()), HasSubstr("File too large"));
-  EXPECT_THAT(message(store.status()), ::testing::Not(HasSubstr("another coordinator")));
-}
-
-TEST_F(SqliteStoreTest, trouble_and_its_end_are_told_and_nothing_is_lost) {
-  auto store = open();
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<std::string> told;  // codes and tickets, in order
-  const auto tell = [&](std::string what) {
-    const std::lock_guard lock(mutex);
-    told.push_back(std::move(what));
-    changed.notify_all();
-  };
-  const auto wait_for = [&](size_t count) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return told.size() >= count; });
-  };
-  store->start([&](Ticket ticket) { tell(std::to_string(ticket)); },
-               [&](const Status& status) { tell(status.ok() ? "well" : "ill"); });
-  {
-    const FileSizeLimit limit(100);
-    store->save({1, {CreateJob{definition("a", 1), {}}}});
-    wait_for(1);
-  }
-  wait_for(3);
-  EXPECT_THAT(told, ::testing::ElementsAre("ill", "well", "1"));
-  EXPECT_TRUE(store->stop().ok());
-  store.reset();
-  EXPECT_EQ(open()->load().size(), 1u);
 }
 
 }  // namespace
