@@ -108,6 +108,17 @@ SplitAnswer undo(const SplitQuestion& question, const plan::MoveCheck& check) {
   return answer;
 }
 
+// A machine that was busy for a while must not undo for good what would have paid.
+bool both_halves_undo(const SplitQuestion& question, const std::vector<plan::MeasuredRun>& runs) {
+  const std::vector<plan::MeasuredRun> halves = plan::halves_of(runs.back());
+  std::vector<plan::MeasuredRun> instead = runs;
+  return !halves.empty() && std::all_of(halves.begin(), halves.end(), [&](const plan::MeasuredRun& half) {
+    instead.back() = half;
+    const auto check = plan::check_last_move(*question.spec, instead);
+    return check.ok() && check->has_value() && !(*check)->answer.move;
+  });
+}
+
 SplitAnswer judge_move(const SplitQuestion& question, const std::vector<plan::MeasuredRun>& runs) {
   const int64_t samples = plan::measured_steps(runs.back()) * question.spec->microbatches();
   if (const int64_t needed = plan::ProposalOptions().samples_min; samples < needed)
@@ -117,7 +128,10 @@ SplitAnswer judge_move(const SplitQuestion& question, const std::vector<plan::Me
   if (!check.ok()) return keep("what the move brought cannot be told: " + message(check.status()));
   if (!check->has_value()) return keep("what was measured before the move is not kept any more");
   const plan::MoveCheck& move = **check;
-  return move.answer.move ? keep(move.answer.because) : undo(question, move);
+  if (move.answer.move) return keep(move.answer.because);
+  if (!both_halves_undo(question, runs))
+    return stay("the halves of its steps do not agree on what its last move brought: " + move.answer.because);
+  return undo(question, move);
 }
 
 bool was_undone(const SplitQuestion& question, const std::string& split) {

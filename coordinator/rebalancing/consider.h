@@ -9,7 +9,8 @@
 
 namespace penstock::coordinator {
 
-// A move that is not judged yet is judged first, once its split has samples enough. Every trouble is a Stay that says why; a
+// A move that is not judged yet is judged first, once its split has samples enough; it is undone when both halves of the steps
+// since then ask for it. Every trouble is a Stay that says why; a
 // job whose layers cannot be moved at all is Fixed. `spec` and `plan` are there where the job's file says apply: verified, and
 // within the memory budget.
 SplitAnswer consider_split(const SplitQuestion& question);

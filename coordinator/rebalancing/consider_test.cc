@@ -286,6 +286,33 @@ TEST(ConsiderSplit, split_that_is_not_measured_stays) {
   EXPECT_EQ(consider_split(question).because, "it has not been measured yet");
 }
 
+TEST(ConsiderSplit, move_is_undone_when_both_halves_of_the_steps_since_then_ask_for_it) {
+  Noise noise;
+  const auto before = wide_job();
+  const AttemptMeasurements first = measured(*before, noise, 1);
+  const SplitAnswer moved = consider_split({.spec = before, .attempts = {first}, .steps_left = 5000});
+  ASSERT_EQ(moved.advice, SplitAdvice::Move) << moved.because;
+  // The newest samples of the steps, of which the oldest `slow` took as long as before the move.
+  const auto judged = [&](size_t slow) {
+    AttemptMeasurements second = measured(*moved.spec, noise, 2);
+    for (MeasuredSeries& series : second.series) {
+      if (series.kind != MeasuredKind::Step) continue;
+      for (size_t step = 0; step < slow; ++step)
+        series.seconds[step] = static_cast<float>(step_seconds(*before));
+    }
+    return consider_split({.spec = moved.spec,
+                           .attempts = {first, second},
+                           .moves = {.file_before = before->yaml},
+                           .steps_left = 5000});
+  };
+  EXPECT_EQ(judged(0).advice, SplitAdvice::Keep);
+  EXPECT_EQ(judged(40).advice, SplitAdvice::Stay) << judged(40).because;
+  const SplitAnswer undone = judged(64);
+  EXPECT_EQ(undone.advice, SplitAdvice::Undo) << undone.because;
+  EXPECT_EQ(undone.spec->yaml, before->yaml);
+  EXPECT_THAT(undone.because, HasSubstr("less than half; stages "));
+}
+
 TEST(ConsiderSplit, move_whose_past_is_gone_is_kept) {
   Noise noise;
   const auto before = wide_job();

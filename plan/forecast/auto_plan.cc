@@ -233,23 +233,27 @@ StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSo
 }
 
 StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources) {
-  AutoPlan plan{yaml, {}};
+  const AutoPlan stays{yaml, {}};
   PENSTOCK_ASSIGN_OR_RETURN(const AutoFields asked, auto_fields(yaml));
-  if (!asked.split) return plan;
+  if (!asked.split) return stays;
   PENSTOCK_ASSIGN_OR_RETURN(const JobSpec job, parse_job_spec(yaml));
-  if (job.parallel.pipeline == 1 || is_too_large(job)) return plan;
+  if (job.parallel.pipeline == 1 || is_too_large(job)) return stays;
   const StatusOr<LayerCostModel> model = cost_model_for(job, sources);
-  if (!model.ok()) return plan;  // costs by stage, which no split changes
+  if (!model.ok()) return stays;  // costs by stage, which no split changes
   // Bits depend on the split then: only whoever brings costs asks for another one.
-  if (!model->is_measured && !keeps_bits_under_any_split(job)) return plan;
-  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Gain> gain, gain_of_split(job, *model));
-  if (!gain || gain->best.step_ns >= gain->equal_counts_ns) return plan;
-  if (!model->is_measured && gain->of_step() <= model->error) return plan;
+  if (!model->is_measured && !keeps_bits_under_any_split(job)) return stays;
+  const StatusOr<std::optional<Gain>> gain = gain_of_split(job, *model);
+  if (!gain.ok() && !sources.profile) return stays;  // nobody asked for it
+  PENSTOCK_RETURN_IF_ERROR(gain.status());
+  if (!*gain || (*gain)->best.step_ns >= (*gain)->equal_counts_ns) return stays;
+  if (!model->is_measured && (*gain)->of_step() <= model->error) return stays;
+  const PlannedStep& best = (*gain)->best;
+  AutoPlan plan;
   plan.notes = {fmt::format("split: auto is planned from {}: a step of {}, {} with equal counts",
-                            model->source, time_text(gain->best.step_ns), time_text(gain->equal_counts_ns))};
-  const Split split = split_of(job.model, gain->best.partition.boundaries);
+                            model->source, time_text(best.step_ns), time_text((*gain)->equal_counts_ns))};
+  const Split split = split_of(job.model, best.partition.boundaries);
   PENSTOCK_ASSIGN_OR_RETURN(plan.yaml, with_planned_fields(yaml, {.split = split}, plan.notes));
-  return plan;
+  return check_memory(plan.yaml).ok() ? plan : stays;
 }
 
 }  // namespace penstock::plan

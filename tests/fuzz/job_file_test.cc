@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "plan/spec/auto_source.h"
 #include "plan/spec/job_spec.h"
 #include "plan/spec/parameters.h"
 #include "tests/fuzz/mutator.h"
@@ -61,6 +62,18 @@ data:
 train: {steps: 1, global_batch_size: 4, microbatch_size: 1}
 validation: {source: [c.npy, d.npy], every: 10, microbatches: 3}
 )"};
+
+const std::string kFree = R"(name: free
+model: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2, intermediate_size: 8,
+        max_position_embeddings: 16}
+data: {source: a.txt, sequence_length: 16}
+train: {steps: 1, global_batch_size: 12, microbatch_size: auto}
+parallel:
+  pipeline: 2
+  schedule: auto
+  split: auto
+  schedule_options: {search_seconds: 1}
+)";
 
 const std::vector<std::string> kWords = {": ",
                                          "\n",
@@ -150,6 +163,41 @@ TEST(FuzzJobFile, every_text_gets_a_sound_spec_or_a_message) {
   // A mutator that only ever breaks the syntax would leave the checks behind it untried.
   EXPECT_GT(accepted, rounds.done() / 50);
   EXPECT_LT(accepted, rounds.done() * 9 / 10);
+}
+
+// What is written in place of `auto` is what is read there, or nothing is written.
+TEST(FuzzJobFile, what_is_planned_is_written_or_refused) {
+  fuzz::Mutator mutator("job file with auto", kWords);
+  fuzz::Rounds rounds(1500);
+  int written = 0;
+  while (rounds.next() && !::testing::Test::HasFailure()) {
+    const std::string text = mutator.mutated(kFree);
+    SCOPED_TRACE("seed " + std::to_string(mutator.seed()) + ", text:\n" + text);
+    const StatusOr<std::vector<JobSpec>> jobs = jobs_to_plan(text);
+    if (!jobs.ok()) {
+      expect_a_readable_refusal(jobs.status());
+      continue;
+    }
+    ASSERT_FALSE(jobs->empty());
+    const JobSpec& job = jobs->back();
+    const PlannedFields fields = {.schedule = "1f1b",
+                                  .stages_per_rank = 1,
+                                  .microbatch_size = job.train.microbatch_size,
+                                  .split = automatic_split(job.model, job.parallel.pipeline)};
+    const StatusOr<std::string> planned = with_planned_fields(text, fields, {"a note"});
+    if (!planned.ok()) {
+      expect_a_readable_refusal(planned.status());
+      continue;
+    }
+    ++written;
+    const StatusOr<JobSpec> again = parse_job_spec(*planned);
+    ASSERT_TRUE(again.ok()) << again.status() << "\n" << *planned;
+    EXPECT_EQ(again->parallel.schedule, "1f1b");
+    EXPECT_EQ(again->train.microbatch_size, job.train.microbatch_size);
+    EXPECT_EQ(again->parallel.split, *fields.split);
+    EXPECT_EQ(again->model.hidden_size, job.model.hidden_size);
+  }
+  EXPECT_GT(written, rounds.done() / 50);
 }
 
 }  // namespace

@@ -224,6 +224,21 @@ TEST(Rebalancing, answer_to_an_attempt_that_is_over_changes_nothing) {
   EXPECT_EQ(stored(world, name).spec_yaml, job_yaml(kUneven));
 }
 
+TEST(Rebalancing, answer_that_waits_for_a_checkpoint_is_forgotten_with_its_attempt) {
+  World world = world_of_quick_questions();
+  const std::string name = world.run(kUneven);
+  run_steps(world, name, 0, 10);
+  run_steps(world, name, 10, 13);
+  world.tell(SplitConsidered{name, of<ConsiderSplit>(world.sent).at(0).order, move_to(evened())});
+  kill_rank(world, name);
+  restart(world, name);
+  world.all_ready(name);
+  run_steps(world, name, 10, 20);
+  EXPECT_EQ(world.state_of(name), Running) << world.reason_of(name);
+  EXPECT_EQ(of<ConsiderSplit>(world.sent).size(),
+            2u);  // the new attempt is asked about by its own measurements
+}
+
 TEST(Rebalancing, attempt_that_follows_a_measured_one_starts_with_the_better_split) {
   World world = world_of_quick_questions();
   Planner planner{{{.because = "8 samples of a stage; 100 are needed"}, move_to(evened())}};

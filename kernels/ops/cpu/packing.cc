@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/cpu/ahead.h"
 #include "kernels/ops/cpu/lanes.h"
 #include "kernels/ops/cpu/matrix_product.h"
 #include "kernels/ops/cpu/transpose.h"
@@ -166,13 +167,17 @@ template <typename Element>
 void transpose_blocks(const Element* from, const ColumnBlock& block, Element* to) {
   constexpr int64_t kSideBySide = Blocked<Element>::kSideBySide;
   constexpr int64_t kTokens = kLanes * kSideBySide;
+  const int64_t squares = (block.filled + kTokens - 1) / kTokens * (block.columns / kLanes);
+  const Ahead ahead(block.ahead, std::max<int64_t>(squares, 1));
   vectorised([&]() PENSTOCK_INLINE {
+    int64_t done = 0;
     for (int64_t t = 0; t < block.filled; t += kTokens) {
       const int64_t tokens = block.tokens - t;
       const auto bytes = static_cast<size_t>(std::min(kTokens, block.filled - t)) * sizeof(Element);
       int64_t c = 0;
       for (; c + kLanes <= block.columns; c += kLanes) {
         BitLanes square[kLanes];
+        ahead.bring(done++);
         for (int64_t i = 0; i < kLanes; ++i) {
           square[i] = load_side_by_side(from + (t + i * kSideBySide) * block.stride + c, block.stride,
                                         tokens - i * kSideBySide);

@@ -2,6 +2,8 @@
 // (packed_weight.h describes the blocked one).
 #pragma once
 
+#include <span>
+
 #include "kernels/ops/packed_weight.h"
 #include "kernels/tensor/bfloat16.h"
 
@@ -22,6 +24,7 @@ struct ColumnBlock {
   int64_t tokens = 0;
   int64_t filled = 0;  // >= tokens: the result is as long, with zeros behind the tokens
   int64_t columns = 0;
+  std::span<const char> ahead = {};  // what comes into the cache meanwhile
 };
 // to [columns, filled] = their transpose.
 void transpose_columns(const float* from, const ColumnBlock& block, float* to);

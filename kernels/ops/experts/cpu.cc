@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kernels/ops/cpu/ahead.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/lanes.h"
@@ -63,16 +64,15 @@ ProductShape backward_product(const PackedWeight& weight, DataType output_type) 
           .output_type = output_type};
 }
 // The right operand of each of them.
-struct RightOperand {
-  const void* data = nullptr;
-  int64_t bytes = 0;
-};
+using RightOperand = std::span<const char>;
 RightOperand forward_operand(const PackedWeight& weight) {
-  return {weight.forward(), packed_elements(weight.in, weight.out, weight.type) * size_bytes(weight.type)};
+  const int64_t bytes = packed_elements(weight.in, weight.out, weight.type) * size_bytes(weight.type);
+  return {static_cast<const char*>(weight.forward()), static_cast<size_t>(bytes)};
 }
 RightOperand backward_operand(const PackedWeight& weight) {
-  return {has_packed_products(weight.type) ? weight.backward() : weight.data,
-          packed_elements(weight.out, weight.in, weight.type) * size_bytes(weight.type)};
+  const int64_t bytes = packed_elements(weight.out, weight.in, weight.type) * size_bytes(weight.type);
+  const void* const data = has_packed_products(weight.type) ? weight.backward() : weight.data;
+  return {static_cast<const char*>(data), static_cast<size_t>(bytes)};
 }
 using OperandOf = RightOperand (*)(const PackedWeight&);
 
@@ -88,66 +88,41 @@ void check_weights(std::span<const ExpertWeights> weights, const ExpertShape& sh
   }
 }
 
-// An expert's operands on their way into the cache, a few lines with each row of another expert's activation, which
-// computes much and reads little.
-class OperandsAhead {
- public:
-  OperandsAhead() = default;
-  OperandsAhead(const RightOperand& gate_up, const RightOperand& down, int64_t rows)
-      : gate_up_(gate_up, rows), down_(down, rows) {}
-
-  PENSTOCK_INLINE void bring(int64_t row) const {
-    gate_up_.bring(row);
-    down_.bring(row);
-  }
-
- private:
-  struct Shares {
-    Shares() = default;
-    Shares(const RightOperand& operand, int64_t rows)
-        : from(static_cast<const char*>(operand.data)),
-          bytes(operand.bytes),
-          share(rounded_up(operand.bytes, rows * kLine) / rows) {}
-    PENSTOCK_INLINE void bring(int64_t row) const {
-      const int64_t end = std::min(bytes, (row + 1) * share);
-      for (int64_t i = row * share; i < end; i += kLine) __builtin_prefetch(from + i);
-    }
-
-    static constexpr int64_t kLine = 64;
-    const char* from = nullptr;
-    int64_t bytes = 0;
-    int64_t share = 0;  // of a row
-  };
-  Shares gate_up_, down_;
-};
-
-// What a tile is computed with.
+// What a tile is computed with. While its activation is computed, which reads little, the operands of the expert come
+// that the thread is likely to have next.
 struct TileWork {
   const ExpertPiece& tile;
   const ExpertWeights& weights;
-  OperandsAhead ahead;  // of the expert that the thread is likely to have next
+  Ahead gate_up_ahead, down_ahead;
+
+  PENSTOCK_INLINE void bring_ahead(int64_t row) const {
+    gate_up_ahead.bring(row);
+    down_ahead.bring(row);
+  }
 };
 
 TileWork tile_work(Context& context, std::span<const ExpertPiece> tiles, int64_t index,
                    std::span<const ExpertWeights> weights, OperandOf operand_of) {
-  constexpr int64_t kBytesAhead = 512 * 1024;  // more would push out what is still read
+  constexpr size_t kBytesAhead = 512 * 1024;  // more would push out what is still read
   const ExpertPiece& tile = tiles[static_cast<size_t>(index)];
-  TileWork work{tile, weights[static_cast<size_t>(tile.expert)], {}};
+  TileWork work{tile, weights[static_cast<size_t>(tile.expert)], {}, {}};
   const int64_t next = index + context.threads().threads();
   if (next >= std::ssize(tiles) || tiles[static_cast<size_t>(next)].expert == tile.expert) return work;
   const ExpertWeights& ahead = weights[static_cast<size_t>(tiles[static_cast<size_t>(next)].expert)];
   const RightOperand gate_up = operand_of(ahead.gate_up), down = operand_of(ahead.down);
-  if (gate_up.bytes + down.bytes <= kBytesAhead) work.ahead = {gate_up, down, tile.rows};
+  if (gate_up.size() + down.size() > kBytesAhead) return work;
+  work.gate_up_ahead = {gate_up, tile.rows};
+  work.down_ahead = {down, tile.rows};
   return work;
 }
 
-// activated [rows, I] = silu(gate) up.
+// activated [rows, I] = silu(gate) up, of the tile's rows.
 template <typename Element>
-void activate(const Element* gate_up, int64_t rows, int64_t intermediate, const OperandsAhead& ahead,
-              Element* activated) {
+void activate(const TileWork& work, const Element* gate_up, Element* activated) {
+  const int64_t intermediate = work.weights.down.in;
   vectorised([&]() PENSTOCK_INLINE {
-    for (int64_t r = 0; r < rows; ++r) {
-      ahead.bring(r);
+    for (int64_t r = 0; r < work.tile.rows; ++r) {
+      work.bring_ahead(r);
       const Element* gate = gate_up + r * 2 * intermediate;
       Element* to = activated + r * intermediate;
       for_each_lanes(intermediate, [&](const auto& lanes, int64_t i) PENSTOCK_INLINE {
@@ -201,38 +176,41 @@ template <typename Element>
 void forward_tile(Context& context, const TileProducts& products, const TileWork& work,
                   const TensorView& payload, const TensorView& gate_up, const TensorView& output) {
   auto* const activated = reinterpret_cast<Element*>(context.thread_scratch());
-  const auto& [tile, weights, ahead] = work;
+  const ExpertPiece& tile = work.tile;
+  const ExpertWeights& weights = work.weights;
   Element* const gates = rows_of<Element>(gate_up, tile);
-  products.gate_up.run(tile.rows, rows_of<Element>(payload, tile), forward_operand(weights.gate_up).data,
+  products.gate_up.run(tile.rows, rows_of<Element>(payload, tile), forward_operand(weights.gate_up).data(),
                        gates);
-  activate(gates, tile.rows, weights.down.in, ahead, activated);
-  products.down.run(tile.rows, activated, forward_operand(weights.down).data, rows_of<Element>(output, tile));
+  activate(work, gates, activated);
+  products.down.run(tile.rows, activated, forward_operand(weights.down).data(),
+                    rows_of<Element>(output, tile));
 }
 
 template <typename Element>
 void backward_tile(Context& context, const TileProducts& products, const TileWork& work,
                    const ExpertInputGradient& rows) {
   float* const activated_gradient = context.thread_scratch();
-  const auto& [tile, weights, ahead] = work;
+  const ExpertPiece& tile = work.tile;
+  const ExpertWeights& weights = work.weights;
   const int64_t width = weights.down.in;
   Element* const gates = rows_of<Element>(rows.gate_up, tile);
   Element* const gate_gradients = rows_of<Element>(rows.gate_up_gradient, tile);
   Element* const weighted = rows_of<Element>(rows.weighted, tile);
   float* const weight_gradient = rows.weight_gradient.f32() + tile.first;
   products.down.run(tile.rows, rows_of<Element>(rows.output_gradient, tile),
-                    backward_operand(weights.down).data, activated_gradient);
+                    backward_operand(weights.down).data(), activated_gradient);
   vectorised([&]() PENSTOCK_INLINE {
-    for (int64_t r = 0; r < work.tile.rows; ++r) {
-      work.ahead.bring(r);
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      work.bring_ahead(r);
       weight_gradient[r] = activation_backward<Element>({.gate_up = gates + r * 2 * width,
                                                          .activated_gradient = activated_gradient + r * width,
-                                                         .weight = rows.weight.f32()[work.tile.first + r],
+                                                         .weight = rows.weight.f32()[tile.first + r],
                                                          .weighted = weighted + r * width,
                                                          .gate_up_gradient = gate_gradients + r * 2 * width},
                                                         width);
     }
   });
-  products.gate_up.run(tile.rows, gate_gradients, backward_operand(weights.gate_up).data,
+  products.gate_up.run(tile.rows, gate_gradients, backward_operand(weights.gate_up).data(),
                        rows_of<Element>(rows.payload_gradient, tile));
 }
 

@@ -1,5 +1,7 @@
 #include <array>
+#include <utility>
 
+#include "kernels/ops/cpu/ahead.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/packing.h"
@@ -146,16 +148,18 @@ void add_features(Context& context, const Round& round, int64_t first, const Fea
   auto* const left = reinterpret_cast<Element*>(context.thread_scratch());
   const int64_t width = piece.left.size(1);
   const int64_t expert = round[static_cast<size_t>(first)].expert;
-  // The gradients of all experts are more than the cache holds: these come while the left operand is made.
-  constexpr int64_t kLine = 64 / sizeof(float);
-  for (int64_t i = 0; i < piece.features * piece.right.columns(); i += kLine)
-    __builtin_prefetch(piece.gradient + i);
+  // The gradients of all experts are more than the cache holds.
+  std::span<const char> ahead = memory_of(piece.gradient, piece.features * piece.right.columns());
   for (int64_t s = first; s < std::ssize(round); ++s) {
     const ExpertPiece& sum = round[static_cast<size_t>(s)];
     if (sum.expert != expert) break;
     const int64_t filled = sum_size(sum.rows);
     transpose_columns(data<Element>(piece.left) + sum.first * width + piece.column,
-                      {.stride = width, .tokens = sum.rows, .filled = filled, .columns = piece.features},
+                      {.stride = width,
+                       .tokens = sum.rows,
+                       .filled = filled,
+                       .columns = piece.features,
+                       .ahead = std::exchange(ahead, {})},
                       left);
     piece.products[filled].run(left, piece.right.at(place(round, s)), piece.gradient);
   }

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "kernels/ops/cpu/ahead.h"
 #include "kernels/ops/cpu/context.h"
 #include "kernels/ops/cpu/elements.h"
 #include "kernels/ops/cpu/packing.h"
@@ -98,10 +100,16 @@ void add_features(Context& context, const TokenOperands& operands, const TensorV
                   int64_t in, const FeaturePiece& piece) {
   auto* const left = reinterpret_cast<Element*>(context.thread_scratch());
   const int64_t stride = output_gradient.row_stride();
+  // The gradients of all layers are more than the cache holds.
+  std::span<const char> ahead = memory_of(piece.gradient, piece.features * in);
   for (int64_t sum = 0; sum < operands.sums().pieces(); ++sum) {
     const int64_t tokens = operands.sums().length(sum);
     transpose_columns(data<Element>(output_gradient) + operands.sums().begin(sum) * stride + piece.column,
-                      {.stride = stride, .tokens = tokens, .filled = tokens, .columns = piece.features},
+                      {.stride = stride,
+                       .tokens = tokens,
+                       .filled = tokens,
+                       .columns = piece.features,
+                       .ahead = std::exchange(ahead, {})},
                       left);
     context
         .made_product({.rows = piece.features,
