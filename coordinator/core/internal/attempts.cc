@@ -40,6 +40,34 @@ WeightsPlace checkpoints_place(const Turn& turn, const Job& job, const WeightsPl
   return directory.empty() ? WeightsPlace{} : WeightsPlace{directory, weights.marker};
 }
 
+// Where a job that moves was, if all of it can be had again; else nothing, and it is placed as any other.
+std::vector<Seat> kept_seats(const Fleet& fleet, const Job& job) {
+  if (!job.keeps_seats || !job.live()) return {};
+  std::vector<Seat> seats;
+  for (const RankPlacement& rank : job.placed) {
+    const auto found = fleet.workers.find(rank.worker);
+    if (found == fleet.workers.end() || found->second.incarnation != rank.incarnation ||
+        !fleet.takes_work(found->second))
+      return {};
+    const std::vector<Device>& devices = found->second.devices;
+    const bool is_there = std::any_of(devices.begin(), devices.end(), [&](const Device& device) {
+      return device.slot.index == rank.device &&
+             (device.use == DeviceUse::Free || (device.attempt.job == job.name() && job.executors_left > 0));
+    });
+    if (!is_there) return {};
+    seats.push_back({rank.worker, rank.device});
+  }
+  return seats;
+}
+
+KeptSeats kept_seats(const State& state) {
+  KeptSeats kept;
+  for (const auto& [name, job] : state.jobs) {
+    if (std::vector<Seat> seats = kept_seats(state.fleet, job); !seats.empty()) kept[name] = std::move(seats);
+  }
+  return kept;
+}
+
 // Reserves the seats and starts what must come before the assignment: the number on disk, and the programs.
 void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   Attempt attempt;
@@ -52,6 +80,7 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   job.last_checkpoints = attempt.checkpoints;
   if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
   job.traces.forget_incomplete();
+  job.keeps_seats = false;
   job.placed.clear();
   for (size_t r = 0; r < placement.seats.size(); ++r) {
     const Seat& seat = placement.seats[r];
@@ -249,11 +278,11 @@ void place_queue(Turn& turn) {
     return;
   }
   const std::vector<std::string> names(state.queue.begin(), state.queue.end());
-  Placer placer(state.fleet);
+  Placer placer(state.fleet, kept_seats(state));
   std::string blocked_by;
   for (const std::string& name : names) {
     Job& job = state.jobs.at(name);
-    if (!blocked_by.empty()) {
+    if (!blocked_by.empty() && !placer.keeps_seats(name)) {
       const std::string reason = fmt::format("waits behind job {}", blocked_by);
       if (job.status.state == JobState::Placing)
         turn.save(move_job(turn, job, JobState::Queued, reason, "coordinator"));

@@ -44,13 +44,14 @@ std::string what_changes(const SplitAnswer& answer) {
   return answer.advice == SplitAdvice::Undo ? "goes back to the split before" : "goes on with another split";
 }
 
-// The executors are stopped, and the job is placed again when they are gone, as after a failure.
+// The executors are stopped, and the job is placed again where they were when they are gone.
 void move(Turn& turn, Job& job) {
   const SplitAnswer answer = *std::exchange(job.split_watch.decided, std::nullopt);
   const std::string reason = fmt::format("{}, from the checkpoint of step {}: {}", what_changes(answer),
                                          job.status.durable_step, answer.because);
   turn.placing_due = true;
   job.recover_at = turn.now.time;
+  job.keeps_seats = true;
   std::vector<Write> writes = unsaved_progress(job);
   append(writes, moved(job, answer));
   append(writes, move_job(turn, job, JobState::Recovering, reason, kRebalancer));
@@ -91,6 +92,16 @@ bool heed(Turn& turn, Job& job, const SplitAnswer& answer) {
   if (answer.spec) return false;
   propose(turn, job, answer);
   return true;
+}
+
+// With its present split. A coordinator that was restarted knows of those that were measured.
+bool has_done_steps(const Job& job) {
+  if (job.split_watch.has_done_steps) return true;
+  const std::vector<std::string> stages = stage_items(*job.spec);
+  const std::deque<AttemptMeasurements>& attempts = job.measurements.attempts();
+  return std::any_of(attempts.begin(), attempts.end(), [&](const AttemptMeasurements& attempt) {
+    return attempt.steps > 0 && attempt.stages == stages;
+  });
 }
 
 }  // namespace
@@ -144,8 +155,7 @@ void start_with_split(Turn& turn, Job& job, SplitAnswer answer) {
 std::vector<Write> without_move(Job& job) {
   const SplitMoves& moves = job.definition.moves;
   const bool was_planned = job.attempt && job.attempt->prepare_by;
-  if (moves.file_before.empty() || !was_planned || job.attempt->window.committed() > job.attempt->first_step)
-    return {};
+  if (moves.file_before.empty() || !was_planned || has_done_steps(job)) return {};
   StatusOr<plan::JobSpec> before = plan::parse_job_spec(moves.file_before);
   if (!before.ok()) return {};
   const SplitAnswer back{.advice = SplitAdvice::Undo,

@@ -7,13 +7,17 @@
 
 namespace penstock::coordinator {
 
-void fail_attempt(Turn& turn, Job& job, const std::string& reason) {
+void fail_attempt(Turn& turn, Job& job, const std::string& reason, Cause cause) {
   if (!job.live() || !job.attempt) return;
   JobStatus& status = job.status;
   if (status.state == JobState::Draining) {
     become_paused(turn, job, fmt::format("paused; attempt {}: {}", status.attempt, reason), "coordinator");
     return;
   }
+  std::vector<Write> taken_back = cause == Cause::Attempt ? without_move(job) : std::vector<Write>();
+  if (!taken_back.empty())
+    return recover(turn, job, reason + "; no step was done with the new split: goes back to the one before",
+                   Duration{}, std::move(taken_back));
   const bool progressed = status.durable_step > job.attempt->durable_before;
   const int64_t barren = progressed ? 0 : status.barren_attempts + 1;
   const RestartVerdict verdict = judge_restart(job.spec->restart, status.restarts, barren);
@@ -24,18 +28,14 @@ void fail_attempt(Turn& turn, Job& job, const std::string& reason) {
   recover(turn, job, reason, verdict.delay);
 }
 
-void recover(Turn& turn, Job& job, const std::string& reason, Duration delay) {
+void recover(Turn& turn, Job& job, const std::string& reason, Duration delay, std::vector<Write> more) {
   turn.placing_due = true;
   job.recover_at = turn.now.time + delay;
   std::vector<Write> writes = unsaved_progress(job);
-  std::vector<Write> taken_back = without_move(job);
-  const char* and_back =
-      taken_back.empty() ? "" : "; no step was done with the new split: goes back to the one before";
-  std::move(taken_back.begin(), taken_back.end(), std::back_inserter(writes));
-  std::vector<Write> moved =
-      move_job(turn, job, JobState::Recovering,
-               fmt::format("attempt {}: {}{}", job.status.attempt, reason, and_back), "coordinator");
-  std::move(moved.begin(), moved.end(), std::back_inserter(writes));
+  std::move(more.begin(), more.end(), std::back_inserter(writes));
+  more = move_job(turn, job, JobState::Recovering, fmt::format("attempt {}: {}", job.status.attempt, reason),
+                  "coordinator");
+  std::move(more.begin(), more.end(), std::back_inserter(writes));
   turn.save(std::move(writes));
   end_attempt(turn, job, reason);
 }

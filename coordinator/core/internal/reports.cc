@@ -92,7 +92,8 @@ struct Said {
       if (!job || !job->live() || rank_of(*job, device.rank).finished) continue;
       fail_attempt(turn, *job,
                    fmt::format("rank {} was stopped in step {}: worker {} drains: {}", device.rank.value,
-                               job->attempt->window.next_of(device.rank), worker.name, worker.reason));
+                               job->attempt->window.next_of(device.rank), worker.name, worker.reason),
+                   Cause::Worker);
     }
   }
 

@@ -169,6 +169,7 @@ void commit_steps(Turn& turn, Job& job) {
     any = true;
   }
   if (!any) return;
+  job.split_watch.has_done_steps = true;
   progress_made(turn, job);
   changed(turn, job);
   save_progress(turn, job);

@@ -124,7 +124,7 @@ void move_or_ask(Turn& turn, Job& job);
 void on_split_considered(Turn& turn, SplitConsidered event);
 // The answer came with the attempt's plan, which is of its spec where it has one.
 void start_with_split(Turn& turn, Job& job, SplitAnswer answer);
-// Takes a move back that is not judged yet, where the attempt, which has failed, did no step with it; else nothing.
+// Takes a move back that is not judged yet, where no attempt did a step with it; else nothing.
 std::vector<Write> without_move(Job& job);
 
 // cordons.cc
@@ -132,10 +132,13 @@ void on_drain(Turn& turn, const Drain& event);
 void on_uncordon(Turn& turn, const Uncordon& event);
 
 // recovery.cc
-// Ends the attempt; the job goes on with another one, or fails, as its file says.
-void fail_attempt(Turn& turn, Job& job, const std::string& reason);
-// Ends the attempt of a job that gets another one.
-void recover(Turn& turn, Job& job, const std::string& reason, Duration delay);
+// Of a failure: what was run, or where.
+enum class Cause : uint8_t { Attempt, Worker };
+// Ends the attempt; the job goes on with another one, or fails, as its file says. A move that no step was done with is taken
+// back where that may help, and then the failure does not count.
+void fail_attempt(Turn& turn, Job& job, const std::string& reason, Cause cause = Cause::Attempt);
+// Ends the attempt of a job that gets another one; `more` is written with that.
+void recover(Turn& turn, Job& job, const std::string& reason, Duration delay, std::vector<Write> more = {});
 // Queues a Recovering job whose executors are gone.
 void place_again(Turn& turn, Job& job);
 // Puts the job where it was: by order of submission.

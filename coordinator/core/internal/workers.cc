@@ -19,7 +19,8 @@ void lose(Turn& turn, Worker& worker, const std::string& reason) {
     if (job->attempt->ranks[static_cast<size_t>(device.rank.value)].finished) continue;
     fail_attempt(turn, *job,
                  fmt::format("rank {} was lost in step {}: worker {}: {}", device.rank.value,
-                             job->attempt->window.next_of(device.rank), worker.name, reason));
+                             job->attempt->window.next_of(device.rank), worker.name, reason),
+                 Cause::Worker);
   }
 }
 

@@ -119,6 +119,8 @@ struct Job {
   int64_t validation_saved = 0;  // validation up to this step is in the store
   bool saving_progress = false;
   TimePoint recover_at{};  // while Recovering: not placed before
+  // It stops of its own accord: nobody else is placed where it was (`placed`) before it is again.
+  bool keeps_seats = false;
   TimePoint stages_saved_at{};
   TimePoint measurements_saved_at{};
 

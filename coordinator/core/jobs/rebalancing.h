@@ -71,6 +71,7 @@ struct SplitWatch {
   int64_t measured_steps = 0;            // of the attempt, when it was asked last
   std::optional<SplitAnswer> decided{};  // waits for the next checkpoint
   bool is_fixed = false;
+  bool has_done_steps = false;          // with the job's present split
   std::vector<std::string> proposed{};  // splits that were told of, at most kMostUndone
 
   // Of an attempt that is over.

@@ -34,6 +34,12 @@ int whole_groups(int placed, int free, int group) {
 
 }  // namespace
 
+Placer::Placer(const Fleet& fleet, KeptSeats kept) : fleet_(fleet), kept_(std::move(kept)) {
+  for (const auto& [job, seats] : kept_) {
+    for (const Seat& seat : seats) kept_for_[{seat.worker, seat.device}] = job;
+  }
+}
+
 Placer::Supply Placer::survey(const std::string& kind) const {
   Supply supply;
   std::map<std::string, Host> hosts;
@@ -48,6 +54,11 @@ Placer::Supply Placer::survey(const std::string& kind) const {
       ++hosts[worker.host].usable;
       if (device.use != DeviceUse::Free) {
         supply.obstacles.add([&] { return obstacle(worker, device); });
+        continue;
+      }
+      if (const auto kept = kept_for_.find({name, device.slot.index}); kept != kept_for_.end()) {
+        supply.obstacles.add(
+            [&] { return fmt::format("{} {} is kept for {}", name, device_name(device), kept->second); });
         continue;
       }
       ++supply.free;
@@ -150,7 +161,17 @@ std::string Placer::waits_reason(Supply& supply, const PlacementRequest& request
   return reason + fmt::format(" ({})", listed(obstacles.shown, obstacles.count));
 }
 
+std::string Placer::placed_text(const std::vector<Seat>& seats, int group) const {
+  std::vector<std::string> names;
+  for (const Seat& seat : seats) {
+    if (names.empty() || names.back() != seat.worker) names.push_back(seat.worker);
+  }
+  return "placed on " + listed(names, names.size()) + groups_text(seats, group);
+}
+
 Placement Placer::place(const PlacementRequest& request) {
+  if (const auto kept = kept_.find(request.job); kept != kept_.end())
+    return {.seats = kept->second, .reason = placed_text(kept->second, request.group) + ", as before"};
   auto found = supplies_.find(request.kind);
   if (found == supplies_.end()) found = supplies_.emplace(request.kind, survey(request.kind)).first;
   Supply& supply = found->second;
@@ -161,15 +182,13 @@ Placement Placer::place(const PlacementRequest& request) {
     return placement;
   }
   placement.seats = choose(supply, request);
-  std::vector<std::string> names;
   for (size_t r = 0; r < placement.seats.size(); ++r) {
     const Seat& seat = placement.seats[r];
-    if (names.empty() || names.back() != seat.worker) names.push_back(seat.worker);
     supply.obstacles.add([&] {
       return fmt::format("{} {}:{} runs {} rank {}", seat.worker, request.kind, seat.device, request.job, r);
     });
   }
-  placement.reason = "placed on " + listed(names, names.size()) + groups_text(placement.seats, request.group);
+  placement.reason = placed_text(placement.seats, request.group);
   return placement;
 }
 

@@ -3,10 +3,13 @@
 // Adjacent ranks exchange most, so they stay on one host as far as they can: the fullest fit on one host
 // first (the host with the fewest free devices that suffice), else as few hosts as possible. Groups of ranks that
 // exchange more than all others stay whole while any host has room for one.
+//
+// A job whose seats are kept goes back to them, and nobody else gets them.
 #pragma once
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/core/fleet/fleet.h"
@@ -37,12 +40,17 @@ struct Placement {
   bool placed() const { return !seats.empty(); }
 };
 
+// By job that goes back there; [rank].
+using KeptSeats = std::map<std::string, std::vector<Seat>>;
+
 // Places jobs one after the other, with one look at the fleet for all of them: each finds what those before it have
 // left. The fleet's devices must change by these placements only.
 class Placer {
  public:
-  explicit Placer(const Fleet& fleet) : fleet_(fleet) {}
+  explicit Placer(const Fleet& fleet, KeptSeats kept = {});
   Placement place(const PlacementRequest& request);
+  // Whether the job has kept seats; they must be free when it is placed.
+  bool keeps_seats(const std::string& job) const { return kept_.contains(job); }
 
  private:
   struct Host {
@@ -71,13 +79,16 @@ class Placer {
   Supply survey(const std::string& kind) const;
   static Host& best_of(std::vector<Host>& hosts, int ranks);
   static std::vector<Seat> choose(Supply& supply, const PlacementRequest& request);
+  std::string placed_text(const std::vector<Seat>& seats, int group) const;
   std::string groups_text(const std::vector<Seat>& seats, int group) const;
   static bool suffices(const Supply& supply, const PlacementRequest& request);
   static bool fits_fleet(const Supply& supply, const PlacementRequest& request);
   static std::string waits_reason(Supply& supply, const PlacementRequest& request);
 
   const Fleet& fleet_;
-  std::map<std::string, Supply> supplies_{};  // by kind
+  const KeptSeats kept_;
+  std::map<std::pair<std::string, int>, std::string> kept_for_{};  // worker and device -> job
+  std::map<std::string, Supply> supplies_{};                       // by kind
 };
 
 // One job alone.

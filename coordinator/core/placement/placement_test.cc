@@ -38,6 +38,20 @@ TEST(Placement, whole_job_goes_to_the_smallest_host_that_holds_it) {
   EXPECT_EQ(hosts_of(hosts.fleet, place(hosts.fleet, {.ranks = 2})), "c:0 c:1");
 }
 
+TEST(Placement, kept_seats_go_to_their_job_and_to_nobody_else) {
+  Hosts hosts;
+  hosts.add("a", 2);
+  hosts.add("b", 3);
+  Placer placer(hosts.fleet, {{"mover", {{"b", 1}, {"a", 0}}}});
+  EXPECT_EQ(hosts_of(hosts.fleet, placer.place({.job = "first", .ranks = 2})), "b:0 b:2");
+  const Placement mover = placer.place({.job = "mover", .ranks = 2});
+  EXPECT_EQ(hosts_of(hosts.fleet, mover), "b:1 a:0");
+  EXPECT_EQ(mover.reason, "placed on b, a, as before");
+  const Placement last = placer.place({.job = "last", .ranks = 2});
+  EXPECT_FALSE(last.placed());
+  EXPECT_TRUE(last.fits_fleet);
+}
+
 TEST(Placement, adjacent_ranks_stay_together_when_one_host_is_too_small) {
   Hosts hosts;
   hosts.add("a", 2);
