@@ -99,6 +99,9 @@ void resume(Turn& turn, Job& job) {
     return;
   }
   job.spec = std::make_shared<const plan::JobSpec>(*std::move(spec));
+  // A save may hold a later status than its losses: what is not on record is done again. Emulated devices have none.
+  if (!job.spec->device.emulated())
+    job.status.step = std::min(job.status.step, job.definition.first_step + job.steps_saved);
   look_for_checkpoint(turn, job);
   if (state == JobState::Paused || state == JobState::Recovering) return;
   if (state == JobState::Placing)
@@ -128,9 +131,6 @@ Job job_from(const StoredJob& stored) {
   job.losses = stored.losses;
   job.losses_in_store = stored.losses_in_store;
   job.steps_saved = static_cast<int64_t>(job.losses.size());
-  // A save may hold a later status than its losses: what is not on record is done again.
-  if (!job.ended() && !job.losses.empty())
-    job.status.step = std::min(job.status.step, job.definition.first_step + job.steps_saved);
   job.validation.assign(stored.validation.begin(), stored.validation.end());
   if (!job.validation.empty()) job.validation_saved = job.validation.back().step;
   job.stages = stored.stages;

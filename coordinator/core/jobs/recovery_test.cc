@@ -491,6 +491,19 @@ TEST(RestartFrom, loss_that_comes_out_differently_is_told_with_its_own_step) {
                         "same loss: expected 2.75, found 7.5"));
 }
 
+// What is said of a step is written before its loss is.
+TEST(Recovery, step_whose_loss_is_not_on_record_is_done_and_recorded_again) {
+  World world(with_state());
+  const std::string name = world.run(kKept);
+  run_steps(world, name, 0, 1);
+  std::vector<StoredJob> stored = world.archive.jobs();
+  ASSERT_EQ(stored[0].status.step, 1);
+  stored[0].losses.clear();
+  World next(with_state());
+  next.tell(Restore{stored});
+  EXPECT_EQ(next.job(name).status.step, 0);
+}
+
 TEST(RestartFrom, coordinator_that_is_restarted_knows_where_the_losses_begin) {
   World world(with_state());
   const std::string name = world.run(kGoesOn);
