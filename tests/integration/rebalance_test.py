@@ -127,70 +127,85 @@ class EmulatedPipeline(unittest.TestCase):
 
 
 class BitsOfARebalancedJob(unittest.TestCase):
-    """Two ranks; nearly everything on the second, so that no noise of a busy machine hides what a move brings. `whole` has run
-    before, and nobody moved anything of it."""
+    """Two ranks; nearly everything on the second, so that no noise of a busy machine hides what a move brings. When that is
+    seen depends on the machine, so jobs are ended some steps later, and held against as many steps of one that stays."""
 
-    STEPS = 600
+    STEPS_AFTER_A_MOVE = 60
+    losses_of_whole = []
 
     @classmethod
     def setUpClass(cls):
         cls.cluster = support.Cluster(2).__enter__()
         cls.addClassCleanup(cls.cluster.__exit__, None, None, None)
-        cls.submit("whole")
-        cls.whole = cls.succeeded("whole")
 
-    @classmethod
-    def submit(cls, name, rebalance="off"):
-        text = support.job_yaml(cls.cluster.folder, name=name, pipeline=2, layers=8, hidden=128, steps=cls.STEPS, sequence=64,
+    def submit(self, name, rebalance="off"):
+        text = support.job_yaml(self.cluster.folder, name=name, pipeline=2, layers=8, hidden=128, steps=20000, sequence=64,
                                 microbatch_size=1, global_batch_size=8, data=", epochs: 0",
                                 split="[[embedding, 0], [1, 2, 3, 4, 5, 6, 7, head]]",
                                 extra=f"checkpoint: {{every: 50, keep: 1}}\nrebalance: {rebalance}\n")
-        path = cls.cluster.folder / f"{name}.yaml"
+        path = self.cluster.folder / f"{name}.yaml"
         path.write_text(text.replace("vocab_size: 256", "vocab_size: 8192"))
-        result = cls.cluster.run("submit", path)
-        assert result.returncode == 0, result.stdout + result.stderr
-        return name
+        result = self.cluster.run("submit", path)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        return re.search(r"job/(\S+)", result.stdout).group(1)
 
-    @classmethod
-    def succeeded(cls, name):
-        ended = cls.cluster.wait_for_state(name, ENDS, 240)
-        assert ended["state"] == "succeeded", ended["reason"]
-        return cls.cluster.job_message(name)
+    def wait_for_step(self, name, step):
+        def reached():
+            job = self.cluster.job(name)
+            self.assertNotIn(job["state"], ENDS, job["reason"])
+            return job["step"] >= step
+        support.wait_until(reached, 300, lambda: f"step {step} of {name}: {self.cluster.job(name)}")
 
-    def assert_same_bits(self, job):
-        self.assertEqual(len(job.losses), self.STEPS)
-        self.assertEqual(list(job.losses), list(self.whole.losses))
-        self.assertEqual(job.weights_digest, self.whole.weights_digest)
+    def losses_of_ended(self, name):
+        self.cluster.run("cancel", name)
+        self.cluster.wait_for_state(name, "cancelled", 60)
+        return list(self.cluster.job_message(name).losses)
 
-    def blocks_at_the_end(self, name):
+    def assert_same_bits(self, losses):
+        if len(self.losses_of_whole) < len(losses):
+            whole = self.submit("whole")
+            self.wait_for_step(whole, len(losses))
+            type(self).losses_of_whole = self.losses_of_ended(whole)
+        self.assertEqual(losses, self.losses_of_whole[:len(losses)])
+
+    def blocks_of_stages(self, name):
         return [sum(item.isdigit() for item in stage["layers"]) for stage in self.cluster.job(name)["stages"]]
 
     def test_applied_while_it_runs_the_losses_keep_every_bit(self):
         name = self.submit("moved")
-        support.wait_until(lambda: self.cluster.job(name)["step"] >= 100, 60, "steps are measured")
+        asked_at = 0
 
         def moves():
-            # On a crowded machine the first samples may not agree.
+            # On a crowded machine the first samples may not agree: then it is asked again of newer ones.
+            nonlocal asked_at
+            asked_at += 100
+            self.wait_for_step(name, asked_at)
             found = self.cluster.run("rebalance", name, "--apply", "-o", "json", timeout=120)
             self.assertEqual(found.returncode, 0, found.stderr)
             return json.loads(found.stdout) if json.loads(found.stdout)["answer"] == "move" else None
 
-        proposal = support.wait_until(moves, 60, "the proposal is to move")
-        job = self.succeeded(name)
-        self.assertEqual(job.attempt, 2)
-        blocks = self.blocks_at_the_end(name)
-        self.assertEqual(blocks, blocks_of(proposal["split"]))
-        self.assertGreater(blocks[0], blocks[1])
-        self.assert_same_bits(job)
+        proposal = support.wait_until(moves, 300, "the proposal is to move")
+        moved_at = self.cluster.job(name)["step"]
+        self.wait_for_step(name, moved_at + self.STEPS_AFTER_A_MOVE)
+        self.assertEqual(self.cluster.job(name)["attempt"], 2)
         self.assertEqual(self.cluster.json("curves", name)["planned"], "costs")
         self.assertIn("last_move", self.cluster.json("rebalance", name))
+        blocks = self.blocks_of_stages(name)
+        self.assertEqual(blocks, blocks_of(proposal["split"]))
+        self.assertGreater(blocks[0], blocks[1])
+        self.assert_same_bits(self.losses_of_ended(name))
+
+    def told_by_the_rebalancer(self, name, count):
+        def told():
+            job = self.cluster.job_message(name)
+            said = [event.reason for event in job.events if event.by == "rebalancer"]
+            return said if len(said) >= count else None
+        return support.wait_until(told, 300, lambda: f"{count} words of the rebalancer: {self.cluster.job(name)}")
 
     def test_a_job_that_asks_for_it_moves_by_itself_and_tells_what_came_of_it(self):
         name = self.submit("by-itself", rebalance="apply")
-        job = self.succeeded(name)
-        told = [event.reason for event in job.events if event.by == "rebalancer"]
+        told = self.told_by_the_rebalancer(name, 2)
         print("\n" + "\n".join(told))
-        self.assertGreaterEqual(len(told), 2, "it did not move, or was not judged: is the machine busy with something else?")
         self.assertRegex(told[0], r"^goes on with another split, from the checkpoint of step \d+: stages embedding 0-\d \| "
                                   r"\d(-\d)? head in place of embedding 0 \| 1-7 head; a step takes ")
         # Whether it pays is up to the machine; that it is judged by what came, and goes back where it did not, is not.
@@ -198,15 +213,17 @@ class BitsOfARebalancedJob(unittest.TestCase):
         came, predicted = map(float, re.search(r": (\S+) % came of (\S+) % predicted", told[1]).groups())
         self.assertEqual(kept, came >= predicted / 2, told[1])
         self.assertRegex(told[1], "^(keeps the new split|goes back to the split before, from the checkpoint of step)")
-        blocks = self.blocks_at_the_end(name)
+        if not kept:
+            self.wait_for_step(name, self.cluster.job(name)["step"] + self.STEPS_AFTER_A_MOVE)
+        job = self.cluster.job_message(name)
+        self.assertEqual((job.attempt, job.restarts), (2 if kept else 3, 0))
+        blocks = self.blocks_of_stages(name)
         if kept:
             self.assertGreater(blocks[0], blocks[1])
         else:
             self.assertEqual(blocks, [1, 7])
-        self.assertGreaterEqual(job.attempt, 2 if kept else 3)
-        self.assertEqual(job.restarts, 0)
-        self.assert_same_bits(job)
         self.assertIn("goes on with another split", self.cluster.run("describe", "job", name).stdout)
+        self.assert_same_bits(self.losses_of_ended(name))
 
 
 if __name__ == "__main__":
