@@ -29,8 +29,8 @@ penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/veri
 penstock_room(plan/rebalancing USES base plan/spec plan/calibration plan/diagnosis plan/planning plan/interop
   TEST_USES plan/simulation)
 # What is known of a job before it runs, and what it may choose then: costs by any source, plans, the job file's `auto`.
-penstock_room(plan/forecast USES base plan/spec plan/schedule plan/cost plan/partition plan/calibration plan/planning plan/interop
-  plan/rebalancing TEST_USES plan/simulation)
+penstock_room(plan/forecast USES base plan/spec plan/schedule plan/simulation plan/cost plan/partition plan/calibration plan/planning
+  plan/interop plan/rebalancing)
 penstock_room(plan/render USES base plan/schedule plan/simulation TEST_LIBRARIES nlohmann_json::nlohmann_json)
 
 penstock_room(proto/codec USES base plan/spec plan/schedule proto)

@@ -8,6 +8,7 @@
 #include "client/commands/cost_profile.h"
 #include "client/commands/job_schedule.h"
 #include "client/commands/model_folder.h"
+#include "client/commands/planning_time.h"
 #include "client/commands/program_file.h"
 #include "client/commands/restart_checkpoint.h"
 #include "client/commands/terminal.h"
@@ -144,10 +145,12 @@ StatusOr<JobFile> checked(const std::string& written, const std::filesystem::pat
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedText text, resolved(written, directory, connection));
   JobFile file;
   // As written first, so that a message names the paths that the user wrote.
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string sized,
-                            noted(plan::plan_schedule_and_sizes(text.yaml, costs), file.planned));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::string sized,
+      noted(plan::plan_schedule_and_sizes(text.yaml, costs, until_from_now), file.planned));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string searched, with_its_search(sized, file.searched));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string whole, noted(plan::plan_split(searched, costs), file.planned));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string whole,
+                            noted(plan::plan_split(searched, costs, until_from_now), file.planned));
   if (costs.profile && file.planned.empty()) {
     file.planned.push_back("--profile changes nothing: no field is auto, or no split beats equal counts by " +
                            costs.profile->source);

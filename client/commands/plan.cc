@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "base/text.h"
@@ -7,6 +6,7 @@
 #include "client/commands/cost_profile.h"
 #include "client/commands/job_file.h"
 #include "client/commands/model_shape.h"
+#include "client/commands/planning_time.h"
 #include "client/commands/planning_words.h"
 #include "client/commands/schedule_request.h"
 #include "client/commands/terminal.h"
@@ -65,13 +65,6 @@ std::vector<ScheduleChoice> choices_of(const PlanOptions& options, const JobSpec
   const ScheduleChoice asked = {job.parallel.schedule, job.parallel.stages_per_rank};
   if (std::find(choices.begin(), choices.end(), asked) == choices.end()) choices.push_back(asked);
   return choices;
-}
-
-std::function<bool()> until_from_now(double seconds) {
-  const auto start = std::chrono::steady_clock::now();
-  return [start, seconds] {
-    return std::chrono::steady_clock::now() - start < std::chrono::duration<double>(seconds);
-  };
 }
 
 StatusOr<plan::JobPlanningOptions> planning_options(const PlanOptions& options, const JobSpec& job) {
@@ -257,13 +250,18 @@ StatusOr<std::string> output_of(const PlanOptions& options, const Planned& plann
          curve_text(best.answer) + "\n" + fragment_of(planned);
 }
 
-int report_no_plan(const PlanOptions& options, const PlanningAnswer& answer) {
+int report_no_plan(const PlanOptions& options, const Planned& planned) {
   const std::string name = name_of(options);
+  const PlanningAnswer& answer = planned.best().answer;
   if (answer.smallest_budget) {
     say(fmt::format("penstock: {}: no plan fits; the smallest budget that works is {} bytes ({})", name,
                     *answer.smallest_budget, plan::human_bytes(*answer.smallest_budget)));
   } else {
-    say(fmt::format("penstock: {}: no schedule takes this shape\n{}", name, left_out_text(answer)));
+    const std::string remedy =
+        planned.model.is_measured
+            ? ""
+            : "the rates of the devices, --device-flops and --device-bandwidth, may be far off\n";
+    say(fmt::format("penstock: {}: no schedule takes this shape\n{}{}", name, left_out_text(answer), remedy));
   }
   return kExitFailed;
 }
@@ -274,11 +272,11 @@ int plan_job(const PlanOptions& options) {
   const StatusOr<Planned> found = planned(options);
   if (!found.ok()) return report_error(found.status());
   const PlanningAnswer& answer = found->best().answer;
-  if (answer.plans.empty() && options.output != "json") return report_no_plan(options, answer);
+  if (answer.plans.empty() && options.output != "json") return report_no_plan(options, *found);
   const StatusOr<std::string> output = output_of(options, *found);
   if (!output.ok()) return report_error(output.status());
   print(*output);
-  return answer.plans.empty() ? report_no_plan(options, answer) : kExitSucceeded;
+  return answer.plans.empty() ? report_no_plan(options, *found) : kExitSucceeded;
 }
 
 }  // namespace penstock::client

@@ -13,11 +13,13 @@
 #include "plan/schedule/families.h"
 #include "plan/spec/auto_source.h"
 #include "plan/spec/same_training.h"
+#include "plan/spec/schedule_source.h"
 
 namespace penstock::plan {
 namespace {
 
 constexpr double kAsGood = 1.01;  // of two steps
+constexpr const char* kSayRates = "say those of the devices with --device-flops and --device-bandwidth";
 
 std::string time_text(int64_t nanoseconds) {
   const double ms = static_cast<double>(nanoseconds) / 1e6;
@@ -38,6 +40,19 @@ std::vector<ScheduleChoice> schedules_for(const JobSpec& job) {
     });
   }
   return choices;
+}
+
+// The searches of all sizes and schedules share the job's search_seconds out.
+void limit_time(const std::vector<JobSpec>& jobs, const StartTimer& start_timer,
+                JobPlanningOptions& options) {
+  const JobSpec& job = jobs.front();
+  const auto is_searched = [](const ScheduleChoice& choice) { return is_searched_schedule(choice.schedule); };
+  auto searches = std::count_if(options.among.begin(), options.among.end(), is_searched);
+  if (options.among.empty() && is_searched_schedule(job.parallel.schedule)) searches = 1;
+  const double seconds = searches == 0 ? 0 : job.parallel.schedule_options.search_seconds;
+  options.keep_going = start_timer(kPlanningSeconds + seconds);
+  const double share = seconds / static_cast<double>(std::max<int64_t>(1, searches) * std::ssize(jobs));
+  options.search = [start_timer, share] { return start_timer(share); };
 }
 
 struct Candidate {
@@ -71,7 +86,7 @@ PlannedFields fields_of(const AutoFields& asked, const Candidate& candidate) {
   const JobSpec planned = planned_job(candidate.sized->job, *candidate.step);
   PlannedFields fields;
   if (asked.microbatch_size) fields.microbatch_size = planned.train.microbatch_size;
-  if (asked.split) fields.split = planned.parallel.split;
+  if (asked.split && planned.stages() > 1) fields.split = planned.parallel.split;
   if (!asked.schedule) return fields;
   fields.schedule = planned.parallel.schedule;
   if (planned.parallel.stages_per_rank != 1 ||
@@ -81,10 +96,9 @@ PlannedFields fields_of(const AutoFields& asked, const Candidate& candidate) {
   return fields;
 }
 
-std::string stages_text(const PlannedStep& step) {
-  const int stages = step.choice.stages_per_rank;
-  return stages == 1 ? step.choice.schedule
-                     : fmt::format("{} with {} stages a rank", step.choice.schedule, stages);
+std::string stages_text(const ScheduleChoice& choice) {
+  const int stages = choice.stages_per_rank;
+  return stages == 1 ? choice.schedule : fmt::format("{} with {} stages a rank", choice.schedule, stages);
 }
 
 std::string slower_text(const PlannedStep& step, const PlannedStep& chosen) {
@@ -96,7 +110,7 @@ std::string slower_text(const PlannedStep& step, const PlannedStep& chosen) {
 std::string next_schedule_text(const Candidate& chosen) {
   for (const PlannedStep& step : chosen.sized->answer.plans) {
     if (step.choice == chosen.step->choice) continue;
-    return fmt::format("; next is {} ({})", stages_text(step), slower_text(step, *chosen.step));
+    return fmt::format("; next is {} ({})", stages_text(step.choice), slower_text(step, *chosen.step));
   }
   return "";
 }
@@ -111,13 +125,35 @@ std::string next_size_text(const std::vector<PlannedJobSize>& sizes, const Candi
   return "";
 }
 
+std::string stopped_text(const std::string& missing) {
+  return fmt::format("planning was stopped after {} s and did not look at {}; `penstock plan` looks at all",
+                     kPlanningSeconds, missing);
+}
+
+// What nobody knows of when the time was up.
+std::string not_reached_text(const std::vector<PlannedJobSize>& sizes, const Candidate& chosen) {
+  std::vector<std::string> missing;
+  for (const ScheduleChoice& choice : chosen.sized->answer.not_reached)
+    missing.push_back(stages_text(choice));
+  for (const PlannedJobSize& sized : sizes) {
+    if (&sized != chosen.sized && sized.answer.is_cut_short && sized.answer.plans.empty())
+      missing.push_back(fmt::format("microbatch_size {}", sized.job.train.microbatch_size));
+  }
+  return missing.empty() ? "some other splits" : join(missing);
+}
+
+bool is_cut_short(const std::vector<PlannedJobSize>& sizes) {
+  return std::any_of(sizes.begin(), sizes.end(),
+                     [](const PlannedJobSize& sized) { return sized.answer.is_cut_short; });
+}
+
 std::vector<std::string> notes_of(const AutoFields& asked, const std::vector<PlannedJobSize>& sizes,
                                   const Candidate& chosen, const LayerCostModel& model) {
   const PlannedStep& step = *chosen.step;
   std::vector<std::string> notes;
   if (asked.schedule) {
-    notes.push_back(fmt::format("schedule: auto is {}: a step of {}, {:.1f} % bubble{}", stages_text(step),
-                                time_text(step.step_ns), 100 * step.bubble_fraction,
+    notes.push_back(fmt::format("schedule: auto is {}: a step of {}, {:.1f} % bubble{}",
+                                stages_text(step.choice), time_text(step.step_ns), 100 * step.bubble_fraction,
                                 next_schedule_text(chosen)));
   }
   if (asked.microbatch_size) {
@@ -129,10 +165,11 @@ std::vector<std::string> notes_of(const AutoFields& asked, const std::vector<Pla
     notes.push_back(
         fmt::format("{} blocks recompute to fit the memory budget", step.partition.recomputed.size()));
   notes.push_back("planned from " + model.source);
+  if (is_cut_short(sizes)) notes.push_back(stopped_text(not_reached_text(sizes, chosen)));
   return notes;
 }
 
-Status no_plan(const std::vector<PlannedJobSize>& sizes) {
+Status no_plan(const std::vector<PlannedJobSize>& sizes, const LayerCostModel& model) {
   std::optional<int64_t> smallest;
   std::string reason = "no schedule takes this shape";
   for (const PlannedJobSize& sized : sizes) {
@@ -140,25 +177,35 @@ Status no_plan(const std::vector<PlannedJobSize>& sizes) {
     if (budget) smallest = std::min(smallest.value_or(*budget), *budget);
     if (!sized.answer.left_out.empty()) reason = sized.answer.left_out.front().reason;
   }
-  if (!smallest) return failed_precondition("no plan: {}", reason);
+  const std::string remedy =
+      model.is_measured ? "" : fmt::format("; planned from {}: {}", model.source, kSayRates);
+  if (!smallest) return failed_precondition("no plan: {}{}", reason, remedy);
   return failed_precondition("no plan fits memory_budget; the smallest that works is {} bytes", *smallest);
 }
 
 // As training counts it, on every rank.
 Status check_memory(const std::string& yaml) {
   PENSTOCK_ASSIGN_OR_RETURN(const JobSpec job, parse_job_spec(yaml));
-  if (job.memory_budget_bytes == 0 || is_searched_schedule(job.parallel.schedule)) return ok_status();
+  if (job.memory_budget_bytes == 0) return ok_status();
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<MemoryPrediction> ranks, memory_of_job(job));
   return check_memory_budget(job, ranks);
 }
 
+// With the program of a search, which another search would not find again.
+StatusOr<std::string> planned_text(const std::string& yaml, const PlannedFields& fields,
+                                   const PlannedStep& step, const std::vector<std::string>& notes) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::string text, with_planned_fields(yaml, fields, notes));
+  if (!step.program) return text;
+  return with_schedule_program(text, *step.program);
+}
+
 StatusOr<AutoPlan> first_accepted(const std::string& yaml, const AutoFields& asked,
                                   const std::vector<PlannedJobSize>& sizes, const LayerCostModel& model) {
-  Status refusal = no_plan(sizes);
+  Status refusal = no_plan(sizes, model);
   for (const Candidate& candidate : candidates_of(sizes)) {
     AutoPlan plan;
     plan.notes = notes_of(asked, sizes, candidate, model);
-    StatusOr<std::string> text = with_planned_fields(yaml, fields_of(asked, candidate), plan.notes);
+    StatusOr<std::string> text = planned_text(yaml, fields_of(asked, candidate), *candidate.step, plan.notes);
     Status status = text.status();
     if (status.ok()) status = check_memory(*text);
     if (status.ok()) {
@@ -175,6 +222,7 @@ StatusOr<AutoPlan> first_accepted(const std::string& yaml, const AutoFields& ask
 struct Gain {
   PlannedStep best;
   int64_t equal_counts_ns = 0;
+  bool is_cut_short = false;
 
   double of_step() const {
     return 1 - static_cast<double>(best.step_ns) / static_cast<double>(equal_counts_ns);
@@ -182,8 +230,12 @@ struct Gain {
 };
 
 // Nothing where another split cannot help or is not known: stages on two ranks, no split within the budget, equal counts.
-StatusOr<std::optional<Gain>> gain_of_split(const JobSpec& job, const LayerCostModel& model) {
-  PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, planning_request(job, model, {}));
+StatusOr<std::optional<Gain>> gain_of_split(const JobSpec& job, const LayerCostModel& model,
+                                            const StartTimer& start_timer) {
+  JobPlanningOptions options;
+  options.only_plans = true;
+  if (start_timer) options.keep_going = start_timer(kPlanningSeconds);
+  PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, planning_request(job, model, options));
   const StatusOr<PlanningAnswer> answer = plan_training(request);
   if (!answer.ok() || answer->plans.empty()) return std::nullopt;
   request.budget_bytes.reset();
@@ -191,7 +243,7 @@ StatusOr<std::optional<Gain>> gain_of_split(const JobSpec& job, const LayerCostM
       simulate_split(request, request.asked, boundaries_of(job.parallel.split));
   if (!equal.ok() || equal->partition.boundaries == answer->plans.front().partition.boundaries)
     return std::nullopt;
-  return Gain{answer->plans.front(), equal->step_ns};
+  return Gain{answer->plans.front(), equal->step_ns, answer->is_cut_short};
 }
 
 }  // namespace
@@ -207,7 +259,8 @@ StatusOr<LayerCostModel> cost_model_for(const JobSpec& job, const CostSources& s
       place_of(job, "device.costs"));
 }
 
-StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources) {
+StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources,
+                                           const StartTimer& start_timer) {
   PENSTOCK_ASSIGN_OR_RETURN(const AutoFields asked, auto_fields(yaml));
   if (!asked.schedule && !asked.microbatch_size) return AutoPlan{yaml, {}};
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<JobSpec> jobs, jobs_to_plan(yaml));
@@ -225,6 +278,8 @@ StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSo
   JobPlanningOptions options;
   if (asked.schedule) options.among = schedules_for(job);
   options.keeps_split = !asked.split;
+  options.only_plans = true;
+  if (start_timer) limit_time(jobs, start_timer, options);
   const bool plans_recomputation =
       asked.schedule && job.memory_budget_bytes > 0 && !job.lines.contains("recompute");
   if (plans_recomputation) options.recomputation = Recomputation::Planned;
@@ -232,7 +287,8 @@ StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSo
   return first_accepted(yaml, asked, sizes, model);
 }
 
-StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources) {
+StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources,
+                              const StartTimer& start_timer) {
   const AutoPlan stays{yaml, {}};
   PENSTOCK_ASSIGN_OR_RETURN(const AutoFields asked, auto_fields(yaml));
   if (!asked.split) return stays;
@@ -242,7 +298,7 @@ StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& source
   if (!model.ok()) return stays;  // costs by stage, which no split changes
   // Bits depend on the split then: only whoever brings costs asks for another one.
   if (!model->is_measured && !keeps_bits_under_any_split(job)) return stays;
-  const StatusOr<std::optional<Gain>> gain = gain_of_split(job, *model);
+  const StatusOr<std::optional<Gain>> gain = gain_of_split(job, *model, start_timer);
   if (!gain.ok() && !sources.profile) return stays;  // nobody asked for it
   PENSTOCK_RETURN_IF_ERROR(gain.status());
   if (!*gain || (*gain)->best.step_ns >= (*gain)->equal_counts_ns) return stays;
@@ -251,6 +307,7 @@ StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& source
   AutoPlan plan;
   plan.notes = {fmt::format("split: auto is planned from {}: a step of {}, {} with equal counts",
                             model->source, time_text(best.step_ns), time_text((*gain)->equal_counts_ns))};
+  if ((*gain)->is_cut_short) plan.notes.push_back(stopped_text("some other splits"));
   const Split split = split_of(job.model, best.partition.boundaries);
   PENSTOCK_ASSIGN_OR_RETURN(plan.yaml, with_planned_fields(yaml, {.split = split}, plan.notes));
   return check_memory(plan.yaml).ok() ? plan : stays;

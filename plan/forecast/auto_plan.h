@@ -10,9 +10,14 @@
 // taken. A plan must fit the memory budget as training counts it, and the job file with it be one that is accepted.
 // Otherwise no bit of a job's losses depends on split and recompute.
 //
-// Pure; any thread. Programs of more than kPlannedWorksMax forwards are not planned.
+// A searched schedule is written with the program that was planned. Its search is within memory_limit; the sizes' and
+// schedules' searches share search_seconds out.
+//
+// Pure; any thread. Programs of more than kPlannedWorksMax forwards are not planned. After kPlanningSeconds the best plan so far
+// is taken, and a note says what was not looked at; a first plan takes as long as it takes.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +28,11 @@
 namespace penstock::plan {
 
 constexpr int64_t kPlannedWorksMax = int64_t{1} << 20;
+constexpr double kPlanningSeconds = 10;  // beside those of searches
+
+// From now on: says yes for so many seconds. An empty one: planning takes as long as it takes, and a search makes a fixed number
+// of tries.
+using StartTimer = std::function<std::function<bool()>(double seconds)>;
 
 struct AutoPlan {
   std::string yaml;                // with the fields written
@@ -41,9 +51,11 @@ StatusOr<LayerCostModel> cost_model_for(const JobSpec& job, const CostSources& s
 // Writes schedule and microbatch_size, with them the split where it is auto too; leaves `yaml` as it is where neither is auto.
 // InvalidArgument: what parse_job_spec says of the rest; costs that do not speak for this job. FailedPrecondition:
 // no plan fits, with the smallest budget that works.
-StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources);
+StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources,
+                                           const StartTimer& start_timer = {});
 
 // Writes the split where it is auto and another one is better. The text's schedule is known, a searched one with its program.
-StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources);
+StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources,
+                              const StartTimer& start_timer = {});
 
 }  // namespace penstock::plan

@@ -95,6 +95,93 @@ TEST(PlanSchedule, a_search_is_made_where_its_options_are_there_alone) {
             std::string::npos);
 }
 
+TEST(PlanSchedule, the_program_that_was_planned_is_written_and_is_within_the_jobs_limit) {
+  const JobText text = {
+      .pipeline = "5",
+      .parallel = ", schedule: zb-auto, schedule_options: {memory_limit: 2, search_seconds: 0.1}",
+      .microbatch_size = "auto",
+      .blocks = 13};
+  const StatusOr<AutoPlan> plan = plan_schedule_and_sizes(job_text(text), {});
+  const JobSpec chosen = read(plan);
+  ASSERT_FALSE(chosen.parallel.program.empty());
+  const std::vector<int> held = high_water_per_stage(*compute_program(chosen));
+  EXPECT_EQ(*std::max_element(held.begin(), held.end()), 2);
+  // What was told is what this program takes by the same costs, not another search's.
+  const StatusOr<PlannedStep> step = simulate_split(*planning_request(chosen, *rates_model({}), {}),
+                                                    {"zb-auto", 1}, boundaries_of(chosen.parallel.split));
+  EXPECT_THAT(plan->notes[0],
+              HasSubstr(fmt::format("a step of {:.4g} ms", static_cast<double>(step->step_ns) / 1e6)));
+}
+
+// Of all schedules with a stage a rank only one that holds so few microbatches fits the budget.
+TEST(PlanSchedule, a_searched_schedule_that_alone_fits_the_budget_comes_with_its_program) {
+  const std::string options = ", schedule_options: {memory_limit: 1, search_seconds: 0.1}";
+  const StatusOr<AutoPlan> named = plan_schedule_and_sizes(
+      job_text(
+          {.parallel = ", schedule: zb-auto" + options, .global_batch_size = "4", .microbatch_size = "auto"}),
+      {});
+  const int64_t budget = peak_of(read(named));
+  const std::string yaml =
+      job_text({.parallel = ", schedule: auto, stages_per_rank: 1" + options,
+                .microbatch_size = fmt::format("{}", read(named).train.microbatch_size),
+                .more = fmt::format("recompute: none\nmemory_budget: {}\n", budget * 21 / 20)});
+  const JobSpec chosen = read(plan_schedule_and_sizes(yaml, {}));
+  EXPECT_EQ(chosen.parallel.schedule, "zb-auto");
+  EXPECT_FALSE(chosen.parallel.program.empty());
+  EXPECT_LE(peak_of(chosen), budget * 21 / 20);
+}
+
+TEST(PlanSchedule, the_slowest_of_devices_is_planned_for) {
+  CostSources slow;
+  slow.rates = {.flops_per_second = 1e3, .bytes_per_second = 1e4};
+  const StatusOr<AutoPlan> plan = plan_schedule_and_sizes(
+      job_text({.parallel = ", schedule: auto, stages_per_rank: 1", .global_batch_size = "16384"}), slow);
+  EXPECT_EQ(read(plan).microbatches(), 16384);
+}
+
+TEST(PlanSchedule, where_rates_alone_are_known_a_refusal_says_how_to_give_them) {
+  CostSources slow;
+  slow.rates = {.flops_per_second = 1e3, .bytes_per_second = 1e3};
+  const std::string yaml = job_text({.parallel = ", schedule: auto", .vocabulary = 1 << 20});
+  EXPECT_THAT(message(plan_schedule_and_sizes(yaml, slow).status()),
+              HasSubstr("say those of the devices with --device-flops"));
+}
+
+TEST(PlanSchedule, when_time_is_up_the_best_so_far_is_written_and_the_rest_is_told) {
+  const std::string yaml = job_text({.parallel = ", schedule: auto", .microbatch_size = "auto"});
+  std::vector<double> asked;
+  const StartTimer no_time = [&](double seconds) {
+    asked.push_back(seconds);
+    return [] { return false; };
+  };
+  const StatusOr<AutoPlan> plan = plan_schedule_and_sizes(yaml, {}, no_time);
+  EXPECT_EQ(read(plan).train.microbatch_size, 16);  // the fewest microbatches are looked at first
+  EXPECT_THAT(asked, ElementsAre(kPlanningSeconds));
+  EXPECT_THAT(plan->notes.back(), HasSubstr("planning was stopped after 10 s and did not look at 1f1b, "));
+  EXPECT_THAT(plan->notes.back(), HasSubstr("microbatch_size 1, microbatch_size 2, microbatch_size 4"));
+}
+
+TEST(PlanSchedule, searches_share_out_their_seconds) {
+  const std::string yaml = job_text({.parallel = ", schedule: auto, schedule_options: {search_seconds: 4}"});
+  std::vector<double> asked;
+  int left = 2'000;
+  const StartTimer timer = [&](double seconds) {
+    asked.push_back(seconds);
+    return [&] { return --left > 0; };
+  };
+  EXPECT_TRUE(plan_schedule_and_sizes(yaml, {}, timer).ok());
+  EXPECT_THAT(asked, ElementsAre(kPlanningSeconds + 4, 2, 2));
+}
+
+TEST(PlanSchedule, one_rank_needs_no_split) {
+  const std::string yaml =
+      "name: tiny\nmodel: {vocab_size: 256, hidden_size: 8, num_hidden_layers: 2, "
+      "num_attention_heads: 2, intermediate_size: 16, max_position_embeddings: 8}\n"
+      "data: {source: /data/text.txt, sequence_length: 8}\n"
+      "train: {steps: 3, global_batch_size: 4, microbatch_size: auto}\n";
+  EXPECT_GT(read(plan_schedule_and_sizes(yaml, {})).train.microbatch_size, 0);
+}
+
 TEST(PlanSchedule, a_budget_makes_blocks_recompute_and_what_is_written_fits_it) {
   const JobText text = {.parallel = ", schedule: auto", .microbatch_size = "2", .blocks = 14};
   const JobSpec free = read(plan_schedule_and_sizes(job_text(text), {}));

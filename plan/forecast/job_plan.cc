@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "plan/schedule/families.h"
+#include "plan/simulation/costs.h"
 #include "plan/spec/schedule_source.h"
 
 namespace penstock::plan {
@@ -12,6 +14,20 @@ namespace {
 // A name that needs no program beside it, or one that has it.
 bool has_program(const JobSpec& job) {
   return !job.parallel.program.empty() || known_schedule(job.parallel.schedule) == Known::Built;
+}
+
+// How a search for the job's schedule goes.
+Status add_search(const JobSpec& job, const JobPlanningOptions& options, PlanningRequest& request) {
+  const ScheduleOptions& said = job.parallel.schedule_options;
+  request.start_search = options.search;
+  const bool is_searched = is_searched_schedule(job.parallel.schedule);
+  if (said.memory_limit > 0 || (is_searched && !request.budget_bytes))
+    request.search_limit = said.memory_limit;
+  if (said.costs == ScheduleOptions().costs) return ok_status();
+  const StatusOr<UniformCosts> costs = parse_uniform_costs(join(said.costs, ","));
+  if (!costs.ok()) return with_context(costs.status(), place_of(job, "parallel.schedule_options.costs"));
+  request.search_costs = costs->stage;
+  return ok_status();
 }
 
 // The plan of a split that stays.
@@ -26,6 +42,18 @@ StatusOr<PlanningAnswer> answer_of_split(const PlanningRequest& request, const S
     }
   }
   return answer;
+}
+
+PlanningAnswer not_reached() {
+  PlanningAnswer answer;
+  answer.is_cut_short = true;
+  return answer;
+}
+
+std::vector<JobSpec> by_microbatches(std::vector<JobSpec> jobs) {
+  std::stable_sort(jobs.begin(), jobs.end(),
+                   [](const JobSpec& a, const JobSpec& b) { return a.microbatches() < b.microbatches(); });
+  return jobs;
 }
 
 bool is_faster(const PlannedJobSize& a, const PlannedJobSize& b) {
@@ -69,7 +97,9 @@ StatusOr<PlanningRequest> planning_request(const JobSpec& job, const LayerCostMo
   if (!request.budget_bytes) {  // nothing recomputes then, and the split is found faster without that choice
     for (LayerCost& layer : request.layers) layer.recompute.reset();
   }
-  request.start_search = options.search;
+  request.keep_going = options.keep_going;
+  request.only_plans = options.only_plans;
+  PENSTOCK_RETURN_IF_ERROR(add_search(job, options, request));
   return request;
 }
 
@@ -82,13 +112,20 @@ StatusOr<std::vector<PlannedJobSize>> plan_sizes(const std::vector<JobSpec>& job
         model.one_size);
   }
   std::vector<PlannedJobSize> sizes;
-  for (const JobSpec& job : jobs) {
+  bool has_plan = false;
+  for (const JobSpec& job : by_microbatches(jobs)) {
+    if (has_plan && options.keep_going && !options.keep_going()) {
+      sizes.push_back({job, {}, not_reached()});
+      continue;
+    }
     PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, planning_request(job, model, options));
     PENSTOCK_ASSIGN_OR_RETURN(PlanningAnswer answer, options.keeps_split
                                                          ? answer_of_split(request, job.parallel.split)
                                                          : plan_training(request));
+    has_plan = has_plan || !answer.plans.empty();
     sizes.push_back({job, std::move(request), std::move(answer)});
   }
+  std::reverse(sizes.begin(), sizes.end());
   std::stable_sort(sizes.begin(), sizes.end(), is_faster);
   return sizes;
 }

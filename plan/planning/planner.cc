@@ -20,6 +20,7 @@ constexpr int64_t kSearchTries = 2'000;
 constexpr int kMovesMax = 12;                     // of a layer, after the exact split
 constexpr int64_t kPlayedActionsMax = 3'000'000;  // by all simulations of those moves
 constexpr int kLatencyNsMax = 1'000'000'000;
+constexpr int64_t kSearchTicksMax = int64_t{1} << 32;  // of a stage's time: more than its search tells apart
 
 size_t at(int index) {
   return static_cast<size_t>(index);
@@ -41,19 +42,36 @@ StatusOr<StagePlacement> placement_of(const ComputeProgram& program) {
   return invalid_argument("holds stages on two ranks each");
 }
 
-// A search needs costs before there is a split: those of stages of equal time.
-SimulationCosts even_costs(const PlanningRequest& request, int stages) {
+int64_t in_ticks(int64_t ns, int64_t tick_ns) {
+  return ns / tick_ns + (ns % tick_ns * 2 >= tick_ns ? 1 : 0);
+}
+
+// Nanoseconds of a tick, so that the longest time is not more than `most` ticks.
+int64_t tick_for(int64_t longest_ns, int64_t most) {
+  return longest_ns <= most ? 1 : longest_ns / std::max<int64_t>(1, most) + 1;
+}
+
+// A search needs costs before there is a split: those of stages of equal time, where nobody says others.
+SimulationCosts search_costs(const PlanningRequest& request, int stages) {
+  if (request.search_costs) return uniform_costs(stages, *request.search_costs);
   int64_t forward = 0, total = 0;
   for (size_t layer = 0; layer < request.layers.size(); ++layer) {
     forward += request.forward_ns[layer];
     total += request.layers[layer].keep.time_ns;
   }
-  const int64_t backward = (total - forward) / stages;
-  SimulationCosts costs = uniform_costs(stages, {.forward = forward / stages,
+  const int64_t tick_ns = tick_for(std::max(total / stages, request.latency_ns), kSearchTicksMax);
+  const int64_t backward = in_ticks((total - forward) / stages, tick_ns);
+  SimulationCosts costs = uniform_costs(stages, {.forward = in_ticks(forward / stages, tick_ns),
                                                  .input_gradient = backward - backward / 2,
                                                  .weight_gradient = backward / 2});
-  costs.latency = request.latency_ns;
+  costs.latency = in_ticks(request.latency_ns, tick_ns);
   return costs;
+}
+
+MemoryLimits search_limits(const PlanningRequest& request, const ScheduleChoice& choice) {
+  if (!request.search_limit) return {};
+  const int64_t all = int64_t{request.microbatches} * choice.stages_per_rank;
+  return {.deltas = {}, .limits = {*request.search_limit == 0 ? all : *request.search_limit}};
 }
 
 StatusOr<ComputeProgram> program_of(const PlanningRequest& request, const ScheduleChoice& choice) {
@@ -64,7 +82,8 @@ StatusOr<ComputeProgram> program_of(const PlanningRequest& request, const Schedu
                          .microbatches = request.microbatches,
                          .stages_per_rank = choice.stages_per_rank};
   if (is_searched_schedule(choice.schedule)) {
-    generation.costs = even_costs(request, request.ranks * choice.stages_per_rank);
+    generation.costs = search_costs(request, request.ranks * choice.stages_per_rank);
+    generation.memory = search_limits(request, choice);
     generation.search.evaluations_max =
         request.start_search ? std::numeric_limits<int64_t>::max() : kSearchTries;
     if (request.start_search) generation.search.keep_going = request.start_search();
@@ -136,6 +155,23 @@ SimulationCosts costs_of(const PlanningRequest& request, const Made& made, const
   return costs;
 }
 
+int64_t longest_ns(const SimulationCosts& costs) {
+  int64_t longest = costs.latency;
+  for (const StageCosts& stage : costs.stages) longest = std::max({longest, stage.forward, *stage.backward});
+  return longest;
+}
+
+SimulationCosts coarser(SimulationCosts costs, int64_t tick_ns) {
+  costs.latency = in_ticks(costs.latency, tick_ns);
+  for (StageCosts& stage : costs.stages) {
+    stage.forward = in_ticks(stage.forward, tick_ns);
+    stage.backward = in_ticks(*stage.backward, tick_ns);
+    stage.weight_gradient = *stage.backward / 2;
+    stage.input_gradient = *stage.backward - stage.weight_gradient;
+  }
+  return costs;
+}
+
 std::string limit_of(const Made& made, const PlannedStep& step,
                      const std::optional<OversizedLayer>& oversized) {
   const Partition& plan = step.partition;
@@ -156,10 +192,14 @@ StatusOr<PlannedStep> play(const PlanningRequest& request, const Made& made, Par
   PlannedStep step;
   step.choice = made.choice;
   step.placement = made.partition.placement;
-  PENSTOCK_ASSIGN_OR_RETURN(const Simulation simulation,
-                            simulate(made.program, costs_of(request, made, partition)));
+  const SimulationCosts costs = costs_of(request, made, partition);
+  const int64_t tick_ns = tick_for(longest_ns(costs), longest_time(made.program));
+  PENSTOCK_ASSIGN_OR_RETURN(const Simulation simulation, simulate(made.program, coarser(costs, tick_ns)));
   step.partition = std::move(partition);
-  step.step_ns = simulation.makespan / made.program.updates;
+  const int64_t ticks = simulation.makespan / made.program.updates;
+  if (ticks > std::numeric_limits<int64_t>::max() / tick_ns)
+    return invalid_argument("a step takes longer than 292 years");
+  step.step_ns = ticks * tick_ns;
   step.bubble_fraction = simulation.bubble_fraction;
   return step;
 }
@@ -169,37 +209,75 @@ bool is_better(const PlannedStep& a, const PlannedStep& b) {
   return a.partition.peak_bytes < b.partition.peak_bytes;
 }
 
-// Every split with one layer handed from a stage to another one, all stages between them shifting by one.
-std::vector<std::vector<int>> one_layer_handed_on(const std::vector<int>& boundaries) {
-  std::vector<std::vector<int>> splits;
-  for (size_t first = 1; first + 1 < boundaries.size(); ++first) {
-    for (size_t last = first; last + 1 < boundaries.size(); ++last) {
-      for (const int by : {-1, 1}) {
-        std::vector<int> moved = boundaries;
-        for (size_t boundary = first; boundary <= last; ++boundary) moved[boundary] += by;
-        const bool none_empty = moved[first] > moved[first - 1] && moved[last] < moved[last + 1];
-        if (none_empty) splits.push_back(std::move(moved));
-      }
-    }
-  }
-  return splits;
+bool is_over(const PlanningRequest& request) {
+  return request.keep_going && !request.keep_going();
 }
 
-// Hands single layers on while a step gets faster; bounded by what the simulations may cost.
-StatusOr<PlannedStep> improve(const PlanningRequest& request, const Made& made, PlannedStep best) {
-  int64_t actions = 0;
-  for (const auto& list : made.program.actions) actions += static_cast<int64_t>(list.size());
-  int64_t left = kPlayedActionsMax / std::max<int64_t>(1, actions);
-  for (int move = 0; move < kMovesMax; ++move) {
+// Shifts the boundaries from `first` to `last`: one layer is handed from a stage to another one. Nothing where a stage would be
+// left without one.
+std::optional<std::vector<int>> with_layer_handed_on(const std::vector<int>& boundaries, size_t first,
+                                                     size_t last, int by) {
+  const bool is_emptied =
+      by < 0 ? boundaries[first] - 1 == boundaries[first - 1] : boundaries[last] + 1 == boundaries[last + 1];
+  if (is_emptied) return std::nullopt;
+  std::vector<int> moved = boundaries;
+  for (size_t boundary = first; boundary <= last; ++boundary) moved[boundary] += by;
+  return moved;
+}
+
+// Tries splits beside the best one. Every split that is played costs a simulation, which come from one allowance.
+class Neighbours {
+ public:
+  Neighbours(const PlanningRequest& request, const Made& made) : request_(request), made_(made) {
+    int64_t actions = 0;
+    for (const auto& list : made.program.actions) actions += static_cast<int64_t>(list.size());
+    left_ = kPlayedActionsMax / std::max<int64_t>(1, actions);
+  }
+
+  // The best split with one layer handed on, or `best`.
+  StatusOr<PlannedStep> improve(const PlannedStep& best) {
     PlannedStep better = best;
-    for (const std::vector<int>& boundaries : one_layer_handed_on(best.partition.boundaries)) {
-      if (--left < 0) return better;
-      StatusOr<Partition> partition = evaluate_partition(made.partition, boundaries);
-      if (!partition.ok()) continue;  // beyond the budget
-      PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, made, *std::move(partition)));
-      if (step.step_ns < better.step_ns) better = std::move(step);
+    const std::vector<int>& boundaries = best.partition.boundaries;
+    for (size_t first = 1; first + 1 < boundaries.size(); ++first) {
+      for (size_t last = first; last + 1 < boundaries.size(); ++last) {
+        for (const int by : {-1, 1}) {
+          const auto moved = with_layer_handed_on(boundaries, first, last, by);
+          if (!moved) continue;
+          if (is_spent()) return better;
+          PENSTOCK_RETURN_IF_ERROR(try_split(*moved, better));
+        }
+      }
     }
-    if (better.step_ns >= best.step_ns) return best;
+    return better;
+  }
+
+  bool is_spent() {
+    if (left_ > 0 && is_over(request_)) left_ = 0;
+    return left_ == 0;
+  }
+
+ private:
+  Status try_split(const std::vector<int>& boundaries, PlannedStep& better) {
+    --left_;
+    StatusOr<Partition> partition = evaluate_partition(made_.partition, boundaries);
+    if (!partition.ok()) return ok_status();  // beyond the budget
+    PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request_, made_, *std::move(partition)));
+    if (step.step_ns < better.step_ns) better = std::move(step);
+    return ok_status();
+  }
+
+  const PlanningRequest& request_;
+  const Made& made_;
+  int64_t left_ = 0;  // splits that may still be played
+};
+
+// Hands single layers on while a step gets faster; bounded by what the simulations may cost.
+StatusOr<PlannedStep> fastest(const PlanningRequest& request, const Made& made, Partition partition) {
+  PENSTOCK_ASSIGN_OR_RETURN(PlannedStep best, play(request, made, std::move(partition)));
+  Neighbours neighbours(request, made);
+  for (int move = 0; move < kMovesMax && !neighbours.is_spent(); ++move) {
+    PENSTOCK_ASSIGN_OR_RETURN(PlannedStep better, neighbours.improve(best));
+    if (better.step_ns >= best.step_ns) break;
     best = std::move(better);
   }
   return best;
@@ -237,30 +315,40 @@ void note_smallest(const PartitionAnswer& answer, PlanningAnswer& planned) {
   }
 }
 
+void add_searched_program(const PlanningRequest& request, const Made& made, PlannedStep& step) {
+  const bool is_given = request.program && made.choice == request.asked;
+  if (is_searched_schedule(made.choice.schedule) && !is_given) step.program = made.program;
+}
+
 // Adds the best plan with one schedule, or why there is none.
-Status add_plan(const PlanningRequest& request, const ScheduleChoice& choice, PlanningAnswer& planned) {
-  const StatusOr<Made> made = make(request, choice);
-  if (!made.ok()) {
-    planned.left_out.push_back({choice, message(made.status())});
-    return ok_status();
-  }
+void add_plan(const PlanningRequest& request, const ScheduleChoice& choice, PlanningAnswer& planned) {
+  const auto leave_out = [&](std::string reason) { planned.left_out.push_back({choice, std::move(reason)}); };
+  StatusOr<Made> made = make(request, choice);
+  if (!made.ok()) return leave_out(message(made.status()));
   StatusOr<PartitionAnswer> answer = partition(made->partition);
-  if (!answer.ok()) {
-    planned.left_out.push_back({choice, message(answer.status())});
-    return ok_status();
-  }
+  if (!answer.ok()) return leave_out(message(answer.status()));
   planned.oversized = answer->oversized;
   if (!answer->feasible) {
     note_smallest(*answer, planned);
-    planned.left_out.push_back(
-        {choice, fmt::format("does not fit; needs {} bytes", *answer->smallest_budget + request.rank_bytes)});
-    return ok_status();
+    return leave_out(
+        fmt::format("does not fit; needs {} bytes", *answer->smallest_budget + request.rank_bytes));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, *made, std::move(answer->plan)));
-  PENSTOCK_ASSIGN_OR_RETURN(step, improve(request, *made, std::move(step)));
-  step.limit = limit_of(*made, step, planned.oversized);
-  planned.plans.push_back(std::move(step));
-  return ok_status();
+  StatusOr<PlannedStep> step = fastest(request, *made, std::move(answer->plan));
+  if (!step.ok()) return leave_out(message(step.status()));
+  step->limit = limit_of(*made, *step, planned.oversized);
+  add_searched_program(request, *made, *step);
+  planned.plans.push_back(*std::move(step));
+}
+
+void add_plans(const PlanningRequest& request, PlanningAnswer& planned) {
+  for (const ScheduleChoice& choice : request.among) {
+    planned.is_cut_short = planned.is_cut_short || is_over(request);
+    if (planned.is_cut_short && !planned.plans.empty())
+      planned.not_reached.push_back(choice);
+    else
+      add_plan(request, choice, planned);
+  }
+  planned.is_cut_short = planned.is_cut_short || is_over(request);
 }
 
 void add_baseline(const PlanningRequest& request, const std::string& name, Lighter lighter,
@@ -276,24 +364,29 @@ void add_baseline(const PlanningRequest& request, const std::string& name, Light
   planned.baselines.push_back(std::move(baseline));
 }
 
+// Splits whose times are too long to be played are not shown.
 Status add_curve(const PlanningRequest& request, PlanningAnswer& planned) {
   if (planned.plans.empty()) return ok_status();
-  PENSTOCK_ASSIGN_OR_RETURN(const Made made, make(request, planned.plans.front().choice));
+  PlanningRequest of_best = request;
+  of_best.asked = planned.plans.front().choice;
+  if (of_best.asked != request.asked) of_best.program.reset();
+  if (planned.plans.front().program) of_best.program = planned.plans.front().program;
+  PENSTOCK_ASSIGN_OR_RETURN(const Made made, make(of_best, of_best.asked));
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<Partition> partitions,
                             time_memory_curve(made.partition, kCurvePoints));
   for (Partition& partition : partitions) {
-    PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, made, std::move(partition)));
-    planned.curve.push_back(std::move(step));
+    StatusOr<PlannedStep> step = play(request, made, std::move(partition));
+    if (step.ok()) planned.curve.push_back(*std::move(step));
   }
   return ok_status();
 }
 
 StatusOr<PlanningAnswer> plan_layers(const PlanningRequest& request) {
   PlanningAnswer planned;
-  for (const ScheduleChoice& choice : request.among)
-    PENSTOCK_RETURN_IF_ERROR(add_plan(request, choice, planned));
+  add_plans(request, planned);
   std::stable_sort(planned.plans.begin(), planned.plans.end(), is_better);
   if (!planned.plans.empty()) planned.smallest_budget.reset();
+  if (request.only_plans) return planned;
   add_baseline(request, "uniform", Lighter::None, planned);
   add_baseline(request, "last-lighter", Lighter::Last, planned);
   add_baseline(request, "ends-lighter", Lighter::Ends, planned);
@@ -331,6 +424,7 @@ StatusOr<PlannedStep> simulate_split(const PlanningRequest& request, const Sched
   PENSTOCK_ASSIGN_OR_RETURN(Partition partition, evaluate_partition(made.partition, boundaries));
   PENSTOCK_ASSIGN_OR_RETURN(PlannedStep step, play(request, made, std::move(partition)));
   step.limit = limit_of(made, step, std::nullopt);
+  add_searched_program(request, made, step);
   return step;
 }
 

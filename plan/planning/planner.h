@@ -8,7 +8,10 @@
 //
 // Beside the plans stand baselines, the splits that people write without costs, on the schedule that the job asks for.
 //
-// Pure; any thread. The searched schedules take as long as `start_search` lets them.
+// Times that are too long to be summed up as nanoseconds are played in coarser ticks.
+//
+// Pure; any thread. The searched schedules take as long as `start_search` lets them, everything together about as long as
+// `keep_going` does, and as long as the first plan takes.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include "base/status.h"
 #include "plan/partition/partition.h"
 #include "plan/schedule/program.h"
+#include "plan/simulation/simulate.h"
 
 namespace penstock::plan {
 
@@ -48,6 +52,12 @@ struct PlanningRequest {
   int64_t latency_ns = 0;                 // of a message between ranks
   // Asked once for each searched schedule: how long its search may go on. Empty: a fixed number of tries.
   std::function<std::function<bool()>()> start_search;
+  // Forwards, of one stage each, that a rank may hold with a searched schedule; 0: any. None: as many as with 1f1b.
+  std::optional<int64_t> search_limit;
+  std::optional<StageCosts> search_costs;  // of every stage; none: those of stages of equal time
+  // Asked once a plan stands, before anything that takes long. Empty: yes.
+  std::function<bool()> keep_going;
+  bool only_plans = false;  // no baselines and no curve
 };
 
 struct PlannedStep {
@@ -55,8 +65,9 @@ struct PlannedStep {
   StagePlacement placement = StagePlacement::Loop;
   Partition partition;
   int64_t step_ns = 0;
-  double bubble_fraction = 0;  // idle by all of the ranks' time
-  std::string limit;           // what keeps it from being faster
+  double bubble_fraction = 0;               // idle by all of the ranks' time
+  std::string limit;                        // what keeps it from being faster
+  std::optional<ComputeProgram> program{};  // the one that was searched for and played
 };
 
 struct Baseline {
@@ -75,6 +86,8 @@ struct PlanningAnswer {
   std::vector<Baseline> baselines;
   std::vector<PlannedStep> curve;  // of the best plan's schedule: what less memory costs
   std::vector<LeftOut> left_out;
+  bool is_cut_short = false;                // keep_going said no
+  std::vector<ScheduleChoice> not_reached;  // then: those that nothing is known of
   std::optional<OversizedLayer> oversized;
   std::optional<int64_t> smallest_budget;  // where no plan fits: of the budgets that some schedule works with
 };

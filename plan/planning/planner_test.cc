@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -169,6 +170,71 @@ TEST(PlannerTest, a_slow_rank_slows_its_forward_too) {
   request.asked = {"1f1b", 1};
   request.rank_speed = {kSpeedUnit / 2, kSpeedUnit};
   EXPECT_EQ(simulate_split(request, request.asked, {0, 2, 4})->step_ns, 9'000'000);  // 2 + 1 + 2 + 4 ms
+}
+
+// 34 layers of 3 hours each, 512 times, whose sums over 8 ranks no count of nanoseconds holds.
+TEST(PlannerTest, times_too_long_to_be_summed_up_keep_their_ratios) {
+  PlanningRequest request = request_of({1000, 2000}, 32, {1000, 2000}, {1000, 2000});
+  request.ranks = 8;
+  request.microbatches = 512;
+  request.asked = {"1f1b", 1};
+  request.among = {{"1f1b", 1}, {"zb-h1", 1}, {"zb-auto", 1}};
+  const StatusOr<PlanningAnswer> usual = plan_training(request);
+  constexpr int64_t kSlower = 4'000'000;
+  for (LayerCost& layer : request.layers) layer.keep.time_ns *= kSlower;
+  for (int64_t& forward : request.forward_ns) forward *= kSlower;
+  const StatusOr<PlanningAnswer> slow = plan_training(request);
+  ASSERT_TRUE(usual.ok() && slow.ok()) << slow.status();
+  ASSERT_EQ(slow->plans.size(), 3u) << slow->left_out.front().reason;
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(slow->plans[i].choice, usual->plans[i].choice);
+    EXPECT_NEAR(static_cast<double>(slow->plans[i].step_ns) / kSlower,
+                static_cast<double>(usual->plans[i].step_ns),
+                1e-6 * static_cast<double>(usual->plans[i].step_ns));
+  }
+}
+
+TEST(PlannerTest, a_thousand_ranks_are_planned_without_all_their_splits_at_once) {
+  PlanningRequest request = request_of({10, 20}, 2046, {1000, 2000}, {500, 1000});
+  request.ranks = 1024;
+  request.microbatches = 64;
+  request.asked = {"1f1b", 1};
+  request.among = {request.asked};
+  request.only_plans = true;
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  EXPECT_EQ(plan_training(request)->plans.size(), 1u);
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 512 << 10);  // KiB; all splits take 4 GiB
+}
+
+TEST(PlannerTest, when_time_is_up_the_best_so_far_is_the_answer_and_the_rest_is_told) {
+  PlanningRequest request = large_vocabulary();
+  request.among = {{"1f1b", 1}, {"zb-h1", 1}, {"gpipe", 1}};
+  EXPECT_FALSE(plan_training(request)->is_cut_short);
+  request.keep_going = [] { return false; };  // the first is planned all the same
+  const StatusOr<PlanningAnswer> answer = plan_training(request);
+  EXPECT_TRUE(answer->is_cut_short);
+  ASSERT_EQ(answer->plans.size(), 1u);
+  EXPECT_EQ(answer->plans[0].choice, request.among[0]);
+  EXPECT_THAT(answer->not_reached, ElementsAre(request.among[1], request.among[2]));
+}
+
+TEST(PlannerTest, a_searched_plan_is_within_the_limit_and_comes_with_its_program) {
+  PlanningRequest request = large_vocabulary();
+  request.among = {{"zb-auto", 1}};
+  const auto most_held = [&](std::optional<int64_t> limit) {
+    request.search_limit = limit;
+    const StatusOr<PlanningAnswer> answer = plan_training(request);
+    EXPECT_TRUE(answer.ok() && answer->plans.size() == 1 && answer->plans[0].program) << answer.status();
+    const std::vector<int> held = high_water_per_stage(*answer->plans[0].program);
+    return *std::max_element(held.begin(), held.end());
+  };
+  EXPECT_EQ(most_held(3), 3);
+  EXPECT_EQ(most_held(std::nullopt), 8);
+  EXPECT_GT(most_held(0), 8);
+  request.among = {{"1f1b", 1}};
+  EXPECT_FALSE(plan_training(request)->plans[0].program.has_value());
 }
 
 TEST(PlannerTest, rules_of_thumb_count_blocks) {

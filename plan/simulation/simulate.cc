@@ -5,12 +5,19 @@
 #include "plan/simulation/internal/player.h"
 
 namespace penstock::plan {
+namespace {
+
+internal::ProgramSize size_of(const ComputeProgram& program) {
+  int64_t actions = 0;
+  for (const auto& of_rank : program.actions) actions += static_cast<int64_t>(of_rank.size());
+  return {program.ranks, program.stages(), actions};
+}
+
+}  // namespace
 
 StatusOr<Simulation> simulate(const ComputeProgram& program, const SimulationCosts& costs,
                               Timeline timeline) {
-  int64_t actions = 0;
-  for (const auto& of_rank : program.actions) actions += static_cast<int64_t>(of_rank.size());
-  PENSTOCK_RETURN_IF_ERROR(internal::check_costs({program.ranks, program.stages(), actions}, costs));
+  PENSTOCK_RETURN_IF_ERROR(internal::check_costs(size_of(program), costs));
   internal::Player player(program, costs);
   PENSTOCK_RETURN_IF_ERROR(timeline == Timeline::Aligned ? player.play_aligned() : player.play_earliest());
   return std::move(player).summarise();
@@ -24,6 +31,10 @@ StatusOr<Simulation> simulate(const LoweredProgram& program, const SimulationCos
   const int ranks = static_cast<int>(program.ranks.size());
   PENSTOCK_RETURN_IF_ERROR(internal::check_costs({ranks, program.ranks.front().stages, instructions}, costs));
   return internal::LoweredPlayer(program, costs).play();
+}
+
+Ticks longest_time(const ComputeProgram& program) {
+  return internal::longest_time(size_of(program), 1);
 }
 
 SimulationCosts uniform_costs(int stages, const StageCosts& costs) {

@@ -133,6 +133,9 @@ StatusOr<Simulation> simulate(const ComputeProgram& program, const SimulationCos
 // above; FailedPrecondition also when the ranks wait for each other.
 StatusOr<Simulation> simulate(const LoweredProgram& program, const SimulationCosts& costs);
 
+// The longest time of anything that simulate() takes for this program: sums of more could overflow.
+Ticks longest_time(const ComputeProgram& program);
+
 SimulationCosts uniform_costs(int stages, const StageCosts& costs);
 
 }  // namespace penstock::plan

@@ -63,6 +63,13 @@ Status check_waits(const ResidentWaits& waits) {
 
 }  // namespace
 
+// Not more than a chain of all actions, each with both parts of two backwards and two messages of three terms, as slow
+// as waits can make them, on every rank.
+Ticks longest_time(const ProgramSize& size, int32_t blocks) {
+  constexpr Ticks kLongestSum = INT64_MAX / 16;
+  return kLongestSum / (size.actions + 1) / std::max(size.ranks, 1) / std::max(blocks, 1);
+}
+
 Status check_costs(const ProgramSize& size, const SimulationCosts& costs) {
   if (static_cast<int>(costs.stages.size()) != size.stages) {
     return invalid_argument("costs: expected those of {} stages, found {}", size.stages, costs.stages.size());
@@ -76,12 +83,7 @@ Status check_costs(const ProgramSize& size, const SimulationCosts& costs) {
   PENSTOCK_RETURN_IF_ERROR(check_links(size, costs, times));
   PENSTOCK_RETURN_IF_ERROR(check_waits(costs.waits));
   if (times.shortest < 0) return invalid_argument("costs: expected 0 or more, found {}", times.shortest);
-  // Not more than a chain of all actions, each with both parts of two backwards and two messages of three
-  // terms, as slow as waits can make them, on every rank.
-  constexpr Ticks kLongestSum = INT64_MAX / 16;
-  const Ticks most =
-      kLongestSum / (size.actions + 1) / std::max(size.ranks, 1) / std::max(costs.waits.blocks, 1);
-  if (times.longest <= most) return ok_status();
+  if (times.longest <= longest_time(size, costs.waits.blocks)) return ok_status();
   return invalid_argument("costs: {} ticks for each of {} actions on {} ranks is more than can be counted",
                           times.longest, size.actions, size.ranks);
 }

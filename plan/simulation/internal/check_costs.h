@@ -11,6 +11,9 @@ struct ProgramSize {
   int64_t actions = 0;  // of all ranks
 };
 
+// With waits that slow an action down to one block of `blocks`; 1: none do.
+Ticks longest_time(const ProgramSize& size, int32_t blocks);
+
 // InvalidArgument as simulate() promises.
 Status check_costs(const ProgramSize& size, const SimulationCosts& costs);
 
