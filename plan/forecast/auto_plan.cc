@@ -207,6 +207,8 @@ StatusOr<AutoPlan> first_accepted(const std::string& yaml, const AutoFields& ask
     plan.notes = notes_of(asked, sizes, candidate, model);
     StatusOr<std::string> text = planned_text(yaml, fields_of(asked, candidate), *candidate.step, plan.notes);
     Status status = text.status();
+    if (status.code() == StatusCode::kFailedPrecondition)
+      return status;  // no other plan could be written either
     if (status.ok()) status = check_memory(*text);
     if (status.ok()) {
       plan.yaml = *std::move(text);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <functional>
 
 #include "base/text.h"
 #include "plan/schedule/families.h"
@@ -38,8 +40,20 @@ int64_t number_of(const YamlNode& root, const KeyInSection& place) {
   return is_read && number >= 1 && number <= kBatchMax ? number : 1;
 }
 
-bool is_power_of_two(int64_t number) {
-  return (number & (number - 1)) == 0;
+// At most kSizesMax of them, ascending, those whose ratios are the most even; the least and the largest among them.
+std::vector<int64_t> evenly_spaced(const std::vector<int64_t>& sizes) {
+  if (sizes.size() <= kSizesMax) return sizes;
+  std::vector<int64_t> kept;
+  for (size_t i = 0; i < kSizesMax; ++i) {
+    const double share = static_cast<double>(i) / static_cast<double>(kSizesMax - 1);
+    const double wanted = share * std::log(static_cast<double>(sizes.back()));
+    const int64_t size = *std::min_element(sizes.begin(), sizes.end(), [&](int64_t a, int64_t b) {
+      return std::abs(std::log(static_cast<double>(a)) - wanted) <
+             std::abs(std::log(static_cast<double>(b)) - wanted);
+    });
+    if (kept.empty() || kept.back() != size) kept.push_back(size);
+  }
+  return kept;
 }
 
 std::vector<int64_t> microbatch_sizes(const YamlNode& root) {
@@ -49,15 +63,14 @@ std::vector<int64_t> microbatch_sizes(const YamlNode& root) {
   for (int64_t size = 1; size <= sequences; ++size) {
     if (sequences % size == 0) sizes.push_back(size);
   }
-  if (sizes.size() > kSizesMax) std::erase_if(sizes, [](int64_t size) { return !is_power_of_two(size); });
-  return sizes;
+  return evenly_spaced(sizes);
 }
 
 StatusOr<std::string> written(const std::string& yaml, const KeyInSection& place, const std::string& value) {
   PENSTOCK_ASSIGN_OR_RETURN(std::optional<std::string> text, with_value(yaml, place, value));
   if (text) return *std::move(text);
-  return invalid_argument("{}: expected a section in which {} can be written; write it there: {}: {}",
-                          place.section, place.key, place.key, value);
+  return failed_precondition("{}: expected a section in which {} can be written; write it there: {}: {}",
+                             place.section, place.key, place.key, value);
 }
 
 StatusOr<bool> has_schedule_options(const std::string& yaml) {
@@ -91,10 +104,9 @@ StatusOr<std::string> with_numbers(std::string text, const PlannedFields& fields
   return text;
 }
 
-// What follows stands behind all sections, in lines of its own.
-std::string with_lines(std::string text, const PlannedFields& fields, const std::vector<std::string>& notes) {
+// They stand behind all sections, in lines of their own.
+std::string with_notes(std::string text, const std::vector<std::string>& notes) {
   if (!text.empty() && text.back() != '\n') text += '\n';
-  if (!fields.recompute.empty()) text += fmt::format("recompute: [{}]\n", fmt::join(fields.recompute, ", "));
   for (std::string note : notes) {
     std::replace_if(
         note.begin(), note.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
@@ -120,6 +132,56 @@ std::string words_of(const PlannedFields& fields) {
   if (!fields.recompute.empty())
     words.push_back(fmt::format("recompute: [{}]", fmt::join(fields.recompute, ", ")));
   return join(words);
+}
+
+Status not_in_place(const PlannedFields& fields) {
+  return failed_precondition("the job file cannot be written in place; write it there: {}", words_of(fields));
+}
+
+bool is_same(const YamlNode& a, const YamlNode& b);
+
+// Whether both have the same entries, in any order, but for those that `is_free`.
+bool have_same_entries(const YamlNode& a, const YamlNode& b,
+                       const std::function<bool(const std::string&)>& is_free) {
+  const auto is_in = [&](const YamlNode& other) {
+    return [&](const YamlNode::Entry& entry) {
+      if (is_free(entry.key)) return true;
+      const YamlNode::Entry* found = other.find(entry.key);
+      return found != nullptr && is_same(entry.value, found->value);
+    };
+  };
+  return std::all_of(a.entries.begin(), a.entries.end(), is_in(b)) &&
+         std::all_of(b.entries.begin(), b.entries.end(), is_in(a));
+}
+
+bool is_same(const YamlNode& a, const YamlNode& b) {
+  return a.kind == b.kind && a.text == b.text &&
+         std::equal(a.items.begin(), a.items.end(), b.items.begin(), b.items.end(), is_same) &&
+         have_same_entries(a, b, [](const std::string&) { return false; });
+}
+
+// Whether a text was written well: everything but what was planned is as it was.
+bool says_the_same_beside(const std::string& before, const std::string& after, const PlannedFields& fields) {
+  Problems problems;
+  const YamlNode a = parse_yaml(before, problems), b = parse_yaml(after, problems);
+  if (!problems.status().ok()) return false;
+  const auto is_root_free = [&](const std::string& key) {
+    return key == "parallel" || key == "train" || (key == "recompute" && !fields.recompute.empty());
+  };
+  const auto is_parallel_free = [&](const std::string& key) {
+    return (key == "schedule" && fields.schedule) || (key == "schedule_options" && fields.schedule) ||
+           (key == "stages_per_rank" && fields.stages_per_rank) || (key == "split" && fields.split);
+  };
+  const auto is_train_free = [&](const std::string& key) {
+    return key == "microbatch_size" && fields.microbatch_size;
+  };
+  const auto section = [](const YamlNode& root, const char* name) {
+    const YamlNode::Entry* entry = root.find(name);
+    return entry == nullptr ? YamlNode{} : entry->value;
+  };
+  return have_same_entries(a, b, is_root_free) &&
+         have_same_entries(section(a, "parallel"), section(b, "parallel"), is_parallel_free) &&
+         have_same_entries(section(a, "train"), section(b, "train"), is_train_free);
 }
 
 }  // namespace
@@ -170,10 +232,15 @@ StatusOr<std::string> with_planned_fields(const std::string& yaml, const Planned
   if (fields.split) {
     PENSTOCK_ASSIGN_OR_RETURN(text, written(text, {"parallel", "split"}, to_text(*fields.split)));
   }
-  text = with_lines(std::move(text), fields, notes);
+  if (!fields.recompute.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        text, with_first_key(text, "recompute", fmt::format("[{}]", fmt::join(fields.recompute, ", "))));
+  }
+  text = with_notes(std::move(text), notes);
+  if (!says_the_same_beside(yaml, text, fields)) return not_in_place(fields);
   PENSTOCK_ASSIGN_OR_RETURN(const JobSpec job, parse_job_spec(text));
   if (says(job, fields)) return text;
-  return invalid_argument("the job file cannot be written in place; write it there: {}", words_of(fields));
+  return not_in_place(fields);
 }
 
 }  // namespace penstock::plan

@@ -26,8 +26,8 @@ struct AutoFields {
 StatusOr<AutoFields> auto_fields(const std::string& yaml);
 
 // The jobs that the text may become: one for each size of microbatch that is worth a look and that the job's bounds allow,
-// smallest first, or the one that the text says. Sizes are the divisors of a pipeline's sequences of a step, of many those that
-// are powers of two. In place of `schedule: auto` stands 1f1b, or interleaved-1f1b where the text says several stages a rank;
+// smallest first, or the one that the text says. Sizes are the divisors of a pipeline's sequences of a step, of many 16 whose
+// ratios are even. In place of `schedule: auto` stands 1f1b, or interleaved-1f1b where the text says several stages a rank;
 // where it says schedule_options, which ask for a search, zb-auto or v-auto.
 // InvalidArgument: what parse_job_spec finds wrong with the rest; with every size, what it finds with the largest.
 StatusOr<std::vector<JobSpec>> jobs_to_plan(const std::string& yaml);
@@ -40,8 +40,9 @@ struct PlannedFields {
   std::vector<int64_t> recompute{};  // blocks, of a text that says nothing about it; none: nothing is written
 };
 
-// The same text with these in place, without the options of a search that another schedule has won, and `notes` as comments at its end. InvalidArgument when it says another job then (aliases, a list
-// broken in an odd way): the message has what was to be written; and what parse_job_spec refuses.
+// The same text with these in place, without the options of a search that another schedule has won, `recompute` as its first
+// key, and `notes` as comments at its end. FailedPrecondition when it says another job then (a list broken in an odd way): the
+// message has what was to be written. InvalidArgument: what parse_job_spec refuses, and a text without a section to write into.
 StatusOr<std::string> with_planned_fields(const std::string& yaml, const PlannedFields& fields,
                                           const std::vector<std::string>& notes = {});
 

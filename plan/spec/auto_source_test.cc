@@ -55,9 +55,11 @@ TEST(AutoSource, sizes_of_microbatch_are_those_that_divide_a_pipelines_sequences
   EXPECT_THAT(sizes_of(job(kSized, "pipeline: 2")), ElementsAre(1));
   EXPECT_THAT(sizes_of(job(kUnsized, "pipeline: 2")), ElementsAre(1, 2, 3, 4, 6, 12));
   EXPECT_THAT(sizes_of(job(kUnsized, "pipeline: 2, data: 3")), ElementsAre(1, 2, 4));
-  // More than 16 divisors: powers of two. A microbatch has 2^20 tokens at most, a step 65,536 microbatches.
+  // More than 16 divisors: some of them. A microbatch has 2^20 tokens at most, a step 65,536 microbatches.
   EXPECT_THAT(sizes_of(job("global_batch_size: 720, microbatch_size: auto", "pipeline: 2")),
-              ElementsAre(1, 2, 4, 8, 16));
+              ElementsAre(1, 2, 4, 6, 9, 15, 20, 36, 48, 80, 120, 180, 360, 720));
+  EXPECT_THAT(sizes_of(job("global_batch_size: 10395, microbatch_size: auto", "pipeline: 2")),
+              ElementsAre(1, 3, 7, 11, 21, 45, 77, 135, 231, 495, 945, 1485, 3465, 10395));
   const std::vector<int64_t> largest =
       sizes_of(job("global_batch_size: 1048576, microbatch_size: auto", "pipeline: 2"));
   ASSERT_FALSE(largest.empty());
@@ -87,11 +89,40 @@ TEST(AutoSource, what_was_planned_stands_in_place_and_notes_at_the_end) {
       {.schedule = "zb-h1", .stages_per_rank = 1, .microbatch_size = 3, .split = split, .recompute = {0, 3}},
       {"because\nit is so"});
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_EQ(*text,
-            job("global_batch_size: 12, microbatch_size: 3",
-                "split: [[embedding, 0], [1, 2, 3, head]], stages_per_rank: 1, pipeline: 2, schedule: zb-h1",
-                "trace: {every: 7}  # stays\nrecompute: [0, 3]\n# because it is so\n"));
+  EXPECT_EQ(
+      *text,
+      "recompute: [0, 3]\n" +
+          job("global_batch_size: 12, microbatch_size: 3",
+              "split: [[embedding, 0], [1, 2, 3, head]], stages_per_rank: 1, pipeline: 2, schedule: zb-h1",
+              "trace: {every: 7}  # stays\n# because it is so\n"));
   EXPECT_EQ(parse_job_spec(*text)->recompute, (std::vector<int64_t>{0, 3}));
+}
+
+TEST(AutoSource, blocks_that_recompute_are_written_into_a_text_of_any_style) {
+  const std::string json =
+      R"({"name": "tiny", "model": {"vocab_size": 256, "hidden_size": 8, "num_hidden_layers": 4,
+          "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 8},
+          "data": {"source": "/data/text.txt", "sequence_length": 8},
+          "train": {"steps": 3, "global_batch_size": 4, "microbatch_size": 1}})";
+  const std::string block = "# a comment\n---\n" + job(kSized, "pipeline: 2") + "...\n";
+  for (const std::string& yaml : {json, block}) {
+    const StatusOr<std::string> text = with_planned_fields(yaml, {.recompute = {1, 2}}, {"told"});
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(parse_job_spec(*text)->recompute, (std::vector<int64_t>{1, 2}));
+  }
+}
+
+TEST(AutoSource, empty_lines_and_comments_are_no_end_of_a_searchs_options) {
+  const std::string head = job(kSized, "X");
+  const std::string before = head.substr(0, head.find("parallel:")) + "parallel:\n  schedule: auto\n";
+  const std::string options = "  schedule_options:\n    memory_limit: 3\n";
+  for (const std::string between : {"", "\n", "   \n", "# far left\n", "\r\n\n  # here\n"}) {
+    const StatusOr<std::string> text = with_planned_fields(
+        before + options + between + "    search_seconds: 1\n\n  # of two\n  pipeline: 2\n",
+        {.schedule = "zb-h1"});
+    ASSERT_TRUE(text.ok()) << between << text.status();
+    EXPECT_THAT(*text, HasSubstr("schedule_options:\n    {}\n\n  # of two\n  pipeline: 2\n"));
+  }
 }
 
 TEST(AutoSource, options_of_a_search_stay_with_what_is_searched_for) {

@@ -1,5 +1,7 @@
 #include "plan/spec/internal/value_in_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "plan/spec/internal/scalar_text.h"
@@ -25,18 +27,25 @@ size_t column_of(const std::string& yaml, size_t offset) {
   return line == std::string::npos ? offset : offset - line - 1;
 }
 
-// Bytes of a block that begins at `offset`: its line and those behind it that stand as far right. A list may stand below its
-// key, as far left as the keys beside it.
+// Whether the line's first word, at `word`, is a comment or none.
+bool says_nothing(const std::string& yaml, size_t word) {
+  return word == std::string::npos || yaml[word] == '\n' || yaml[word] == '\r' || yaml[word] == '#';
+}
+
+// Bytes of a block that begins at `offset`: its line and those behind it that stand as far right, with the empty lines and the
+// comments between them, which may stand anywhere. A list may stand below its key, as far left as the keys beside it.
 size_t size_of_block(const std::string& yaml, const YamlNode& node) {
   const size_t column = column_of(yaml, node.offset);
   size_t end = std::min(yaml.find('\n', node.offset), yaml.size());
-  while (end < yaml.size()) {
-    const size_t begin = end + 1;
+  for (size_t line_end = end; line_end < yaml.size();) {
+    const size_t begin = line_end + 1;
     const size_t word = yaml.find_first_not_of(' ', begin);
-    if (word == std::string::npos || yaml[word] == '\n' || word - begin < column) break;
+    line_end = std::min(yaml.find('\n', begin), yaml.size());
+    if (says_nothing(yaml, word)) continue;
+    if (word - begin < column) break;
     const bool is_next_key = node.is(YamlNode::Kind::List) && word - begin == column && yaml[word] != '-';
     if (is_next_key) break;
-    end = std::min(yaml.find('\n', begin), yaml.size());
+    end = line_end;
   }
   return end - node.offset;
 }
@@ -77,6 +86,15 @@ StatusOr<std::optional<std::string>> with_value(const std::string& yaml, const K
   std::string text = yaml;
   text.replace(old->value.offset, *size, (is_block ? "  " : "") + value);
   return std::optional(std::move(text));
+}
+
+StatusOr<std::string> with_first_key(const std::string& yaml, const char* key, const std::string& value) {
+  Problems problems;
+  const YamlNode root = parse_yaml(yaml, problems);
+  PENSTOCK_RETURN_IF_ERROR(problems.status());
+  if (root.is(YamlNode::Kind::Map) && root.offset < yaml.size())
+    return inserted(yaml, root, fmt::format("{}: {}", key, value));
+  return invalid_argument("job file: expected a section of keys and values, found {}", root.shown());
 }
 
 }  // namespace penstock::plan

@@ -21,4 +21,7 @@ struct KeyInSection {
 StatusOr<std::optional<std::string>> with_value(const std::string& yaml, const KeyInSection& place,
                                                 const std::string& value);
 
+// The same text with a key of its own in front of the first section. InvalidArgument as above, and when there is no section.
+StatusOr<std::string> with_first_key(const std::string& yaml, const char* key, const std::string& value);
+
 }  // namespace penstock::plan
