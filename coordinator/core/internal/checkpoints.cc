@@ -141,7 +141,7 @@ void on_checkpoint_committed(Turn& turn, const CheckpointCommitted& event) {
   const bool done = job->attempt->finished == static_cast<int>(job->attempt->ranks.size());
   if (event.status.ok() && job->status.state == JobState::Draining && !done) {
     become_paused(turn, *job, fmt::format("paused, with a checkpoint of step {}", event.step),
-                  job->status.by);
+                  job->paused_by);
     return;
   }
   if (event.status.ok() && job->status.state == JobState::Running && job->attempt->finished == 0)

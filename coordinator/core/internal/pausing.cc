@@ -33,6 +33,7 @@ std::string what_it_waits_for(const Job& job) {
 Ticket pause(Turn& turn, Job& job, const std::string& principal) {
   const std::string reason = fmt::format("paused by {}", principal);
   if (job.status.state != JobState::Running) return become_paused(turn, job, reason, principal);
+  job.paused_by = principal;
   return turn.save(move_job(turn, job, JobState::Draining,
                             fmt::format("{}: goes on to {}", reason, what_it_waits_for(job)), principal));
 }

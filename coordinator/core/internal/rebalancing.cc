@@ -3,6 +3,7 @@
 //
 // Definition and state change in one transaction: a coordinator that dies finds the old split or the new one.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "coordinator/core/internal/turn.h"
@@ -70,6 +71,38 @@ void propose(Turn& turn, Job& job, const SplitAnswer& answer) {
        kRebalancer);
 }
 
+// A failing rank decides first, and while the store fails nothing would start again.
+bool may_stop(const Turn& turn, const Job& job) {
+  return job.status.state == JobState::Running && job.attempt->finished == 0 && !job.attempt->suspicion &&
+         turn.state.store_health.ok();
+}
+
+MoveWeights weigh(const Job& job, const SplitAnswer& answer) {
+  const JobStatus& status = job.status;
+  const std::deque<double>& recent = job.recent_step_seconds;
+  const double seconds = std::accumulate(recent.begin(), recent.end(), 0.0);
+  const double steps_a_second = seconds > 0 ? static_cast<double>(recent.size()) / seconds : 0;
+  return {.goes_back = answer.advice == SplitAdvice::Undo,
+          .gain = answer.gain,
+          .steps_since = status.step - std::max(status.durable_step, job.definition.first_step),
+          .checkpoint_every = job.spec->checkpoint.every,
+          .steps_left = job.definition.steps - status.step,
+          .move_steps = job.start_seconds * steps_a_second};
+}
+
+void drop_decision(Turn& turn, Job& job) {
+  job.split_watch.decided.reset();
+  turn.say("job {}: its split stays: the steps left after step {} do not pay a move", job.name(),
+           job.status.step);
+}
+
+// At the checkpoint that the decision waited for; its commit may have taken a while.
+void move_if_it_pays(Turn& turn, Job& job) {
+  const MoveWeights weights = weigh(job, *job.split_watch.decided);
+  if (!pays(weights, weights.steps_since, weights.steps_left)) return drop_decision(turn, job);
+  move(turn, job);
+}
+
 // What changes nothing of how the job is cut. False: a Move or an Undo that is to be applied.
 bool heed(Turn& turn, Job& job, const SplitAnswer& answer) {
   switch (answer.advice) {
@@ -120,7 +153,8 @@ std::optional<SplitQuestion> question_on_split(const Job& job) {
 
 void move_or_ask(Turn& turn, Job& job) {
   SplitWatch& watch = job.split_watch;
-  if (watch.decided) return move(turn, job);
+  if (watch.decided && !may_stop(turn, job)) return;
+  if (watch.decided) return move_if_it_pays(turn, job);
   if (job.status.step >= job.definition.steps ||
       !question_is_due(*job.spec, job.measurements, watch, turn.state.options.question))
     return;
@@ -128,7 +162,6 @@ void move_or_ask(Turn& turn, Job& job) {
   if (!question) return;
   question->move_seconds = job.start_seconds;
   watch.asked = true;
-  watch.asked_at_step = job.status.step;
   watch.measured_steps = job.measurements.attempts().back().steps;
   turn.emit(ConsiderSplit{job.name(), job.attempt->order, *std::move(question)});
 }
@@ -138,12 +171,19 @@ void on_split_considered(Turn& turn, SplitConsidered event) {
   if (!job || !job->live() || !job->attempt || job->attempt->order != event.order) return;
   SplitWatch& watch = job->split_watch;
   watch.asked = false;
+  if (job->status.state != JobState::Running) return;  // a person pauses it: its next start asks again
   if (heed(turn, *job, event.answer)) return;
+  event.answer.plan.reset();  // the attempt's is made from its spec
   watch.decided = std::move(event.answer);
-  const int64_t since = job->status.step - watch.asked_at_step;
-  if (job->status.state == JobState::Running && job->attempt->finished == 0 &&
-      moves_at_once(watch.decided->gain, since, job->spec->checkpoint.every))
-    move(turn, *job);
+  switch (time_to_move(weigh(*job, *watch.decided))) {
+    case MoveTime::Now:
+      if (may_stop(turn, *job)) move(turn, *job);
+      return;
+    case MoveTime::AtCheckpoint:
+      return;
+    case MoveTime::Never:
+      return drop_decision(turn, *job);
+  }
 }
 
 void start_with_split(Turn& turn, Job& job, SplitAnswer answer) {

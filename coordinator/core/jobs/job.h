@@ -118,7 +118,8 @@ struct Job {
   int64_t steps_saved = 0;       // losses up to here are in the store
   int64_t validation_saved = 0;  // validation up to this step is in the store
   bool saving_progress = false;
-  TimePoint recover_at{};  // while Recovering: not placed before
+  TimePoint recover_at{};   // while Recovering: not placed before
+  std::string paused_by{};  // while Draining: who asked for it
   // It stops of its own accord: nobody else is placed where it was (`placed`) before it is again.
   bool keeps_seats = false;
   TimePoint stages_saved_at{};

@@ -154,5 +154,159 @@ TEST(Moving, split_is_not_to_blame_for_a_worker_that_leaves) {
   }
 }
 
+// The only question that was asked, answered now.
+void answer_question(World& world, const std::string& name, SplitAnswer answer) {
+  const auto asked = of<ConsiderSplit>(world.sent);
+  ASSERT_EQ(asked.size(), 1u);
+  world.tell(SplitConsidered{name, asked[0].order, std::move(answer)});
+}
+
+TEST(Moving, job_does_not_move_at_its_last_checkpoint) {
+  World world = world_of_quick_questions();
+  JobShape shape = kUneven;
+  shape.steps = 15;
+  const std::string name = world.run(shape);
+  run_steps(world, name, 0, 13);
+  answer_question(world, name, move_to(evened(shape)));
+  run_steps(world, name, 13, 15);
+  EXPECT_EQ(world.state_of(name), Running) << world.reason_of(name);
+  EXPECT_EQ(stored(world, name).spec_yaml, job_yaml(shape));
+}
+
+TEST(Moving, job_whose_steps_are_done_does_none_of_them_again) {
+  World world = world_of_quick_questions();
+  JobShape shape = kUneven;
+  shape.steps = 12;
+  const std::string name = world.run(shape);
+  run_steps(world, name, 0, 12);
+  answer_question(world, name, move_to(evened(shape), 0.7));
+  EXPECT_EQ(world.state_of(name), Running) << world.reason_of(name);
+}
+
+// A decision that waited may wait too long.
+TEST(Moving, decision_is_weighed_again_at_the_checkpoint_that_it_waited_for) {
+  World world = world_of_quick_questions();
+  JobShape shape = kUneven;
+  shape.steps = 20;
+  const std::string name = world.run(shape);
+  run_steps(world, name, 0, 13);
+  answer_question(world, name, move_to(evened(shape)));
+  const int64_t order = world.job(name).attempt->order;
+  for (int64_t step = 13; step < 19; ++step) world.all_report(name, step);  // the commit takes four steps
+  for (int rank = 0; rank < 2; ++rank) world.wrote(name, rank, 15);
+  world.tell(CheckpointCommitted{name, order, 15, ok_status(), std::string(32, 'd')});
+  EXPECT_EQ(world.state_of(name), Running) << world.reason_of(name);
+}
+
+TEST(Moving, steps_done_again_are_counted_from_the_checkpoint) {
+  World world = world_of_quick_questions();
+  JobShape shape = kUneven;
+  shape.steps = 200;
+  shape.extra = "checkpoint: {every: 50, directory: /kept}\nrebalance: apply\n";
+  const std::string name = world.run(shape);
+  const int64_t order = world.job(name).attempt->order;
+  for (int64_t step = 0; step < 95; ++step) world.all_report(name, step);  // the commit takes 45 steps
+  for (int rank = 0; rank < 2; ++rank) world.wrote(name, rank, 50);
+  world.tell(CheckpointCommitted{name, order, 50, ok_status(), std::string(32, 'd')});
+  answer_question(world, name, move_to(evened(shape), 0.05));
+  EXPECT_EQ(world.state_of(name), Running) << world.reason_of(name);
+  run_steps(world, name, 95, 100);
+  EXPECT_EQ(world.state_of(name), Recovering);
+}
+
+TEST(Moving, failure_of_a_rank_is_not_covered_by_a_move) {
+  for (const bool waits : {false, true}) {
+    World world = world_of_quick_questions();
+    const std::string name = world.run(kUneven);
+    run_steps(world, name, 0, waits ? 13 : 10);
+    if (waits) answer_question(world, name, move_to(evened()));
+    if (waits) run_steps(world, name, 13, 14);
+    world.say(world.place_of(name, 1).worker,
+              RankFailed{world.key(name, 1), RankIndex(1), 1, "out of memory", -1, 0});
+    if (waits)
+      run_steps(world, name, 14, 15);
+    else
+      answer_question(world, name, move_to(evened()));
+    EXPECT_EQ(world.state_of(name), Running) << world.reason_of(name);
+    world.tick(400ms);
+    EXPECT_EQ(world.state_of(name), Recovering);
+    EXPECT_THAT(world.reason_of(name), HasSubstr("out of memory"));
+    EXPECT_EQ(world.job(name).status.restarts, 1);
+  }
+}
+
+// It would stop, and start only when the store commits again.
+TEST(Moving, job_runs_on_while_the_store_fails) {
+  World world = world_of_quick_questions();
+  const std::string name = world.run(kUneven);
+  run_steps(world, name, 0, 10);
+  world.tell(StoreHealth{resource_exhausted("database or disk is full")});
+  answer_question(world, name, move_to(evened()));
+  EXPECT_EQ(world.state_of(name), Running) << world.reason_of(name);
+  world.tell(StoreHealth{ok_status()});
+  run_steps(world, name, 10, 15);
+  EXPECT_EQ(world.state_of(name), Recovering);
+}
+
+TEST(Moving, person_who_pauses_is_told_as_the_one_who_did) {
+  World world = world_of_quick_questions();
+  const std::string name = world.run(kUneven);
+  run_steps(world, name, 0, 10);
+  world.tell(Pause{91, name, "bob"});
+  answer_question(world, name, {.advice = SplitAdvice::Fixed, .because = "one stage"});
+  EXPECT_EQ(world.job(name).status.by, "bob");
+  for (int i = 0; i < 8; ++i) {
+    world.tick(4s);
+    for (const char* worker : {"worker-0", "worker-1"}) world.say(worker, Heartbeat{1});
+  }
+  EXPECT_THAT(world.reason_of(name), HasSubstr("no step for 32 s"));  // of the coordinator
+  run_steps(world, name, 10, 15);
+  EXPECT_EQ(world.state_of(name), Paused);
+  EXPECT_EQ(world.job(name).status.by, "bob");
+}
+
+// 40 steps are left, a checkpoint comes every 10, and nothing was done since the last.
+const MoveWeights kFair = {.gain = 0.2, .checkpoint_every = 10, .steps_left = 40};
+
+TEST(TimeToMove, is_now_where_doing_steps_again_costs_less_than_waiting_with_the_old_split) {
+  MoveWeights weights = kFair;
+  weights.checkpoint_every = 50;
+  weights.steps_left = 1000;
+  weights.steps_since = 8;  // 8 again, or 42 of which a fifth is lost
+  EXPECT_EQ(time_to_move(weights), MoveTime::Now);
+  weights.steps_since = 9;
+  EXPECT_EQ(time_to_move(weights), MoveTime::AtCheckpoint);
+  weights.steps_since = 60;  // a late commit
+  EXPECT_EQ(time_to_move(weights), MoveTime::AtCheckpoint);
+}
+
+TEST(TimeToMove, is_never_where_the_steps_left_do_not_bring_what_it_costs) {
+  MoveWeights weights = kFair;
+  weights.move_steps = 8;  // a fifth of 40
+  EXPECT_EQ(time_to_move(weights), MoveTime::Now);
+  weights.move_steps = 9;
+  EXPECT_EQ(time_to_move(weights), MoveTime::Never);
+  weights = kFair;
+  weights.steps_since = 5;
+  weights.steps_left = 5;  // the next checkpoint is the last
+  EXPECT_EQ(time_to_move(weights), MoveTime::Never);
+  weights.steps_left = 6;
+  EXPECT_EQ(time_to_move(weights), MoveTime::AtCheckpoint);
+  weights = kFair;
+  weights.steps_left = 0;
+  EXPECT_EQ(time_to_move(weights), MoveTime::Never);
+}
+
+// A split that has not kept its promise goes, whatever that wins; not for longer than the job still takes.
+TEST(TimeToMove, of_going_back_is_never_where_it_takes_longer_than_the_rest_of_the_job) {
+  MoveWeights weights = {.goes_back = true, .checkpoint_every = 10, .steps_left = 40, .move_steps = 40};
+  EXPECT_EQ(time_to_move(weights), MoveTime::Now);
+  weights.steps_left = 39;
+  EXPECT_EQ(time_to_move(weights), MoveTime::Never);
+  weights.steps_since = 1;
+  weights.steps_left = 49;
+  EXPECT_EQ(time_to_move(weights), MoveTime::AtCheckpoint);
+}
+
 }  // namespace
 }  // namespace penstock::coordinator

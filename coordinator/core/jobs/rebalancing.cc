@@ -1,5 +1,7 @@
 #include "coordinator/core/jobs/rebalancing.h"
 
+#include <algorithm>
+
 namespace penstock::coordinator {
 
 bool question_is_due(const plan::JobSpec& spec, const Measurements& measurements, const SplitWatch& watch,
@@ -10,8 +12,18 @@ bool question_is_due(const plan::JobSpec& spec, const Measurements& measurements
   return fresh >= limits.steps && fresh * spec.microbatches() >= limits.samples;
 }
 
-bool moves_at_once(double gain, int64_t steps_since, int64_t checkpoint_every) {
-  return static_cast<double>(steps_since) <= gain * static_cast<double>(checkpoint_every - steps_since);
+bool pays(const MoveWeights& weights, int64_t steps_again, int64_t steps_left) {
+  const double brought = (weights.goes_back ? 1 : weights.gain) * static_cast<double>(steps_left);
+  return steps_left > 0 && brought >= static_cast<double>(steps_again) + weights.move_steps;
+}
+
+MoveTime time_to_move(const MoveWeights& weights) {
+  const int64_t until_next = std::max<int64_t>(0, weights.checkpoint_every - weights.steps_since);
+  const double lost_by_waiting = weights.gain * static_cast<double>(until_next);
+  if (static_cast<double>(weights.steps_since) <= lost_by_waiting &&
+      pays(weights, weights.steps_since, weights.steps_left))
+    return MoveTime::Now;
+  return pays(weights, 0, weights.steps_left - until_next) ? MoveTime::AtCheckpoint : MoveTime::Never;
 }
 
 }  // namespace penstock::coordinator

@@ -67,7 +67,6 @@ struct SplitAnswer {
 // What the core remembers between questions. A coordinator that restarts asks anew.
 struct SplitWatch {
   bool asked = false;                    // the answer is not there yet
-  int64_t asked_at_step = 0;             // of the job
   int64_t measured_steps = 0;            // of the attempt, when it was asked last
   std::optional<SplitAnswer> decided{};  // waits for the next checkpoint
   bool is_fixed = false;
@@ -86,8 +85,23 @@ struct SplitWatch {
 bool question_is_due(const plan::JobSpec& spec, const Measurements& measurements, const SplitWatch& watch,
                      const QuestionLimits& limits);
 
-// At once, or rather at the next checkpoint? The steps since the last one are done again: `steps_since` of them against what the
-// old split costs until then.
-bool moves_at_once(double gain, int64_t steps_since, int64_t checkpoint_every);
+// What speaks for a move and against it, in steps of the job.
+struct MoveWeights {
+  bool goes_back =
+      false;        // an Undo: it is made whatever it wins, unless it takes longer than the rest of the job
+  double gain = 0;  // part of each step that is left
+  int64_t steps_since = 0;  // the newest checkpoint: they are done again
+  int64_t checkpoint_every = 0;
+  int64_t steps_left = 0;  // that have not been done
+  double move_steps = 0;   // that could be done while the job stops and starts
+};
+enum class MoveTime : uint8_t { Now, AtCheckpoint, Never };
+
+// Whether the steps left bring what the move costs, `steps_again` among it.
+bool pays(const MoveWeights& weights, int64_t steps_again, int64_t steps_left);
+
+// Now: to do steps again costs no more than the old split until the next checkpoint. Never: the steps left then bring less than
+// the move costs.
+MoveTime time_to_move(const MoveWeights& weights);
 
 }  // namespace penstock::coordinator

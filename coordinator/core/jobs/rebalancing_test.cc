@@ -297,12 +297,5 @@ TEST(Rebalancing, coordinator_that_restarts_goes_on_with_the_new_split_and_judge
   EXPECT_EQ(told_by_rebalancer(next, name).back(), "keeps the new split: all of it came");
 }
 
-TEST(MovesAtOnce, where_doing_steps_again_costs_less_than_waiting_with_the_old_split) {
-  EXPECT_TRUE(moves_at_once(0, 0, 50));
-  EXPECT_TRUE(moves_at_once(0.2, 8, 50));  // 8 steps again, or 42 of which a fifth is lost
-  EXPECT_FALSE(moves_at_once(0.2, 9, 50));
-  EXPECT_FALSE(moves_at_once(0.2, 60, 50));
-}
-
 }  // namespace
 }  // namespace penstock::coordinator
