@@ -15,7 +15,6 @@
 #include "coordinator/controller/internal/within_memory.h"
 #include "coordinator/core/assignment/assignment.h"
 #include "coordinator/core/core.h"
-#include "coordinator/rebalancing/consider.h"
 #include "coordinator/telemetry/telemetry.h"
 #include "coordinator/weights/checkpoints.h"
 #include "coordinator/weights/weights_folder.h"
@@ -80,7 +79,6 @@ Status prepare_folders(const PlanAttempt& command, std::map<std::string, FileLoc
 
 // With the split that its measurements ask for, where the job lets us.
 Status plan(const PlanAttempt& command, AttemptPlanned& planned) {
-  if (command.question) planned.split = consider_split(*command.question);
   if (planned.split && planned.split->plan) {
     planned.plan = planned.split->plan;
     return ok_status();
@@ -145,6 +143,7 @@ class Implementation final : public CoreController {
   void work_until_closed(TaskQueue& queue, const char* name);
   // On the folders' thread, in order.
   void post_folder_work(Task task);
+  SplitAnswer considered(const SplitQuestion& question) const;
   void end_everything();
   void tell(Event event);
   void apply_one(Event event);
@@ -340,20 +339,25 @@ void Implementation::carry_out(PlanAttempt& command) {
         within_memory("checkpoint", [&] { return prepare_folders(command, directory_locks_, planned); });
     planning_.post_always([this, command, planned = std::move(planned)]() mutable {
       if (stopping_) return;
+      if (planned.status.ok() && command.question) planned.split = considered(*command.question);
       if (planned.status.ok()) planned.status = within_memory("plan", [&] { return plan(command, planned); });
       inbox_.post_always([this, planned = std::move(planned)] { tell(planned); });
     });
   });
 }
 
+// A question that memory does not suffice for costs the answer, and not the attempt.
+SplitAnswer Implementation::considered(const SplitQuestion& question) const {
+  StatusOr<SplitAnswer> answer =
+      within_memory("split", [&] { return StatusOr<SplitAnswer>(options_.consider(question)); });
+  return answer.ok() ? *std::move(answer) : SplitAnswer{.because = message(answer.status())};
+}
+
 void Implementation::carry_out(ConsiderSplit& command) {
   planning_.post_always([this, command = std::move(command)] {
     if (stopping_) return;
-    const StatusOr<SplitAnswer> answer =
-        within_memory("split", [&] { return StatusOr<SplitAnswer>(consider_split(command.question)); });
-    SplitConsidered considered{.job = command.job, .order = command.order};
-    considered.answer = answer.ok() ? *answer : SplitAnswer{.because = message(answer.status())};
-    inbox_.post_always([this, considered = std::move(considered)] { tell(considered); });
+    SplitConsidered event{command.job, command.order, considered(command.question)};
+    inbox_.post_always([this, event = std::move(event)] { tell(event); });
   });
 }
 

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "coordinator/controller/controller.h"
 #include "coordinator/core/options.h"
+#include "coordinator/rebalancing/consider.h"
 #include "coordinator/store/store.h"
 
 namespace penstock::coordinator {
@@ -31,6 +32,8 @@ struct ControllerOptions {
   size_t log_lines_per_page = 500;  // of a LogPage
   std::function<void()>
       before_folder_work{};  // for tests: runs on the thread of the folders, which it may hold up
+  // On the planner's thread; tests may answer something else.
+  std::function<SplitAnswer(const SplitQuestion&)> consider = consider_split;
 };
 
 class CoreController : public Controller {

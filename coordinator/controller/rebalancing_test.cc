@@ -1,6 +1,8 @@
 // Measurements that come through the controller's threads to the planner, and a split that comes back.
 #include <gmock/gmock.h>
 
+#include <new>
+
 #include "coordinator/controller/testing/controlled_fleet.h"
 #include "plan/spec/split_source.h"
 
@@ -72,6 +74,23 @@ TEST_F(RebalancedJob, that_loses_a_rank_starts_again_with_the_split_that_it_shou
     return event.by == "rebalancer" && event.reason.find("goes on with another split") != std::string::npos;
   };
   EXPECT_EQ(std::count_if(view->events.begin(), view->events.end(), is_told), 1);
+}
+
+// The planner's own plan of the attempt fits.
+TEST_F(RebalancedJob, starts_as_it_is_when_the_question_on_its_split_needs_more_memory_than_there_is) {
+  ControllerOptions options;
+  options.consider = [](const SplitQuestion&) -> SplitAnswer { throw std::bad_alloc(); };
+  start(options);
+  for (int w = 0; w < 2; ++w) workers[w] = open(fmt::format("worker-{}", w));
+  ASSERT_TRUE(submit({.spec_yaml = kUneven}).ok());
+  const std::vector<Assignment> first = assigned();
+  train(first, 40);
+  say(*worker_of[1], RankFailed{first[1].attempt, first[1].rank, 40, "ended", -1, 9});
+  wait_for("tiny", Recovering);
+  for (size_t rank = 0; rank < 2; ++rank)
+    say(*worker_of[rank], ExecutorStopped{first[rank].attempt, first[rank].rank});
+  for (const Assignment& assignment : assigned())
+    EXPECT_EQ(plan::to_text(assignment.split), "[[embedding, 0], [1, 2, 3, head]]");
 }
 
 }  // namespace

@@ -111,14 +111,17 @@ class CoreControllerTest : public ::testing::Test {
   }
 
   void start(Options core = {}, std::function<void()> before_folder_work = {}) {
+    ControllerOptions options;
+    options.core = core;
+    options.before_folder_work = std::move(before_folder_work);
+    start(std::move(options));
+  }
+  void start(ControllerOptions options) {
     controller.reset();
     registry = std::make_shared<prometheus::Registry>();
     auto store = open_sqlite_store(folder / "coordinator.db");
     ASSERT_TRUE(store.ok()) << store.status();
-    ControllerOptions options;
-    options.core = core;
-    options.before_folder_work = std::move(before_folder_work);
-    auto started = CoreController::start(options, *std::move(store), registry, clock);
+    auto started = CoreController::start(std::move(options), *std::move(store), registry, clock);
     ASSERT_TRUE(started.ok()) << started.status();
     controller = *std::move(started);
   }
