@@ -81,7 +81,8 @@ int uncordon(const WorkerOptions& options);
 struct ResumeOptions {
   ConnectionOptions connection;
   std::string name;
-  std::string file;  // to go on with; "": as it was
+  std::string file;   // to go on with; "": as it was
+  CostOptions costs;  // of what the file leaves to auto and the job was not planned for
 };
 int resume(const ResumeOptions& options);
 
@@ -192,7 +193,7 @@ struct PlanOptions {
   CostOptions costs;
   std::string memory_budget;         // "": the job's
   std::optional<double> latency_ms;  // of a message; none: what the costs say
-  double search_seconds = 0;  // of zb-auto and v-auto together; 0: without them
+  double search_seconds = 0;         // of zb-auto and v-auto together; 0: without them
   std::string output = "table";
 };
 // Exit code 1: no plan fits into the budget; says the smallest that works.

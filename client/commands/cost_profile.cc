@@ -48,7 +48,7 @@ Status read_rates(const CostOptions& options, plan::DeviceRates& rates) {
 
 bool is_file(const std::string& profile) {
   std::error_code ignored;
-  return !profile.starts_with(kJobPrefix) && std::filesystem::exists(profile, ignored);
+  return !profile.starts_with(kJobPrefix) && std::filesystem::is_regular_file(profile, ignored);
 }
 
 StatusOr<plan::LayerCostModel> model_of_file(const std::string& path) {

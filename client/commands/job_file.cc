@@ -141,9 +141,12 @@ StatusOr<std::filesystem::path> folder_of(const std::string& path) {
 }
 
 StatusOr<JobFile> checked(const std::string& written, const std::filesystem::path& directory,
-                          const ConnectionOptions& connection, const plan::CostSources& costs) {
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedText text, resolved(written, directory, connection));
+                          const JobFileOptions& options, const plan::CostSources& costs) {
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedText text, resolved(written, directory, options.connection));
   JobFile file;
+  if (options.running) {
+    PENSTOCK_ASSIGN_OR_RETURN(text.yaml, noted(plan::keep_plan(text.yaml, *options.running), file.planned));
+  }
   // As written first, so that a message names the paths that the user wrote.
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::string sized,
@@ -174,7 +177,7 @@ StatusOr<JobFile> read_job_file(const std::string& path, const JobFileOptions& o
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, read_text(path));
   PENSTOCK_ASSIGN_OR_RETURN(const plan::CostSources costs, cost_sources(options.costs, options.connection));
   PENSTOCK_ASSIGN_OR_RETURN(const std::filesystem::path directory, folder_of(path));
-  StatusOr<JobFile> file = checked(text, directory, options.connection, costs);
+  StatusOr<JobFile> file = checked(text, directory, options, costs);
   if (!file.ok()) return refused(path, file.status());
   return file;
 }

@@ -2,6 +2,7 @@
 // checkpoint that it starts from read into it, and what it leaves to `auto` planned.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct JobFile {
 struct JobFileOptions {
   ConnectionOptions connection{};
   CostOptions costs{};
+  std::optional<plan::JobSpec> running{};  // that goes on with this file: what it was planned to be stays
 };
 
 // InvalidArgument, with every problem as refused() words it, or with why the file cannot be read: it is a

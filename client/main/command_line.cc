@@ -121,6 +121,7 @@ void declare_resume(CLI::App& command, ResumeOptions& options) {
       .add_option("--with", options.file,
                   "Go on with this job file: another split, schedule or number of ranks")
       ->type_name("FILE");
+  add_costs(command, options.costs);
   add_connection(command, options.connection);
 }
 

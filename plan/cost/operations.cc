@@ -55,16 +55,26 @@ ItemOperations of_embedding(const Shape& shape) {
   return operations;
 }
 
+// What passes through memory passes there, kept or not. Slots have room for all rows that may come to a rank's experts; of them
+// the even share comes.
+double slot_of_block(const JobSpec& job, const Item& item) {
+  JobSpec keeping = job;
+  keeping.recompute.clear();
+  const auto slot = static_cast<double>(activation_slot_bytes(keeping, {item}, BackwardForm::Fused));
+  if (!job.model.has_experts(item.layer)) return slot;
+  const auto payload = static_cast<double>(payload_slot_bytes(keeping, item));
+  const auto room = static_cast<double>(expert_gate_up_bytes(keeping)) + payload;
+  const double coming = static_cast<double>(job.expert_rows()) / static_cast<double>(job.local_expert_rows());
+  return slot + payload - room * (1 - coming);
+}
+
 ItemOperations of_block(const JobSpec& job, const Item& item, const Shape& shape, double weights) {
   const double projections =
       kFlopsPerProduct * shape.tokens * shape.hidden * 2 * (shape.query + shape.key_value);
   // Scores and weighted values; a token attends to (S + 1) / 2 on average.
   const double attention = kFlopsPerProduct * shape.tokens * (shape.sequence + 1) * shape.query;
   const double network = network_flops(job, item, shape);
-  JobSpec keeping = job;  // what passes through memory passes there, kept or not
-  keeping.recompute.clear();
-  const auto slot = static_cast<double>(activation_slot_bytes(keeping, {item}, BackwardForm::Fused) +
-                                        payload_slot_bytes(keeping, item));
+  const double slot = slot_of_block(job, item);
   ItemOperations operations;
   operations.forward = {projections + attention + network, shape.element * weights + 2 * slot};
   operations.backward = {2 * (projections + network) + 2.5 * attention,

@@ -133,6 +133,9 @@ TEST(Operations, of_experts_are_six_an_active_parameter) {
   const ItemOperations shared = operations_of(job, kBlock);
   EXPECT_EQ(shared.forward.flops, alone.forward.flops);
   EXPECT_LT(shared.update.bytes, alone.update.bytes / 6);
+  // Beside the weights as many bytes pass, not what a rank has room for.
+  const double fewer_weights = (alone.update.bytes - shared.update.bytes) / (32 + 2 * 2);
+  EXPECT_NEAR((alone.forward.bytes - 2 * fewer_weights) / shared.forward.bytes, 1, 0.01);
 }
 
 // 4B GPT on A100s (arXiv 2411.05288): 32 blocks of 3,072, sequences of 2,048. How many blocks the head is worth, forward

@@ -23,11 +23,6 @@ int64_t expert_route_bytes(const JobSpec& job) {
               tensor_bytes(parts * job.expert_rows()), tensor_bytes(parts * (moe.num_experts + 1)), counts});
 }
 
-int64_t expert_gate_up_bytes(const JobSpec& job) {
-  return tensor_bytes(job.expert_parts() * job.local_expert_rows() * 2 * job.model.moe.moe_intermediate_size,
-                      narrow_bytes(job));
-}
-
 // So many elements for each token.
 int64_t narrow_rows_bytes(const JobSpec& job, int64_t width) {
   return tensor_bytes(job.tokens_per_microbatch() * width, narrow_bytes(job));
@@ -178,6 +173,11 @@ int64_t recomputation_scratch_bytes(const JobSpec& job, const std::vector<Item>&
     if (is_recomputed(job, item)) widest = std::max(widest, item_saved_bytes(job, item, backward));
   }
   return widest;
+}
+
+int64_t expert_gate_up_bytes(const JobSpec& job) {
+  return tensor_bytes(job.expert_parts() * job.local_expert_rows() * 2 * job.model.moe.moe_intermediate_size,
+                      narrow_bytes(job));
 }
 
 int64_t payload_slot_bytes(const JobSpec& job, const Item& item) {

@@ -27,6 +27,9 @@ int64_t recomputation_scratch_bytes(const JobSpec& job, const std::vector<Item>&
 // One slot for the rows that go into a block's experts; 0 of another item.
 int64_t payload_slot_bytes(const JobSpec& job, const Item& item);
 
+// Of an activation slot, gate and up of the rows that go into a block's experts.
+int64_t expert_gate_up_bytes(const JobSpec& job);
+
 // One tensor that passes between two stages.
 int64_t boundary_slot_bytes(const JobSpec& job);
 

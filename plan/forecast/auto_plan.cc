@@ -102,6 +102,7 @@ std::string stages_text(const ScheduleChoice& choice) {
 }
 
 std::string slower_text(const PlannedStep& step, const PlannedStep& chosen) {
+  if (chosen.step_ns == 0) return time_text(step.step_ns);
   return fmt::format("{}, {:+.1f} %", time_text(step.step_ns),
                      100 * (static_cast<double>(step.step_ns) / static_cast<double>(chosen.step_ns) - 1));
 }
@@ -219,6 +220,27 @@ StatusOr<AutoPlan> first_accepted(const std::string& yaml, const AutoFields& ask
   return refusal;
 }
 
+// --- a job that goes on.
+
+// Whether the running job's schedule is one that the file can name, on as many ranks.
+bool can_stay(const JobSpec& job, const JobSpec& running) {
+  const std::string& schedule = running.parallel.schedule;
+  const bool is_name = is_searched_schedule(schedule) || known_schedule(schedule) == Known::Built;
+  const bool is_as_many = !job.lines.contains("parallel.stages_per_rank") ||
+                          job.parallel.stages_per_rank == running.parallel.stages_per_rank;
+  return is_name && is_as_many && job.parallel.pipeline == running.parallel.pipeline &&
+         job.microbatches() == running.microbatches();
+}
+
+PlannedFields fields_of_running(const AutoFields& asked, const JobSpec& job, const JobSpec& running) {
+  PlannedFields fields;
+  fields.schedule = running.parallel.schedule;
+  fields.stages_per_rank = running.parallel.stages_per_rank;
+  if (asked.split && running.stages() > 1) fields.split = running.parallel.split;
+  if (!job.lines.contains("recompute")) fields.recompute = running.recompute;
+  return fields;
+}
+
 // --- the split alone.
 
 struct Gain {
@@ -287,6 +309,26 @@ StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSo
   if (plans_recomputation) options.recomputation = Recomputation::Planned;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<PlannedJobSize> sizes, plan_sizes(jobs, model, options));
   return first_accepted(yaml, asked, sizes, model);
+}
+
+StatusOr<AutoPlan> keep_plan(const std::string& yaml, const JobSpec& running) {
+  AutoPlan plan{yaml, {}};
+  PENSTOCK_ASSIGN_OR_RETURN(const AutoFields asked, auto_fields(yaml));
+  if (asked.microbatch_size) {
+    const int64_t size = running.train.microbatch_size;
+    PENSTOCK_ASSIGN_OR_RETURN(plan.yaml, with_microbatch_size(yaml, size));
+    plan.notes.push_back(fmt::format("microbatch_size: auto stays {}, as the job runs", size));
+  }
+  if (!asked.schedule) return plan;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<JobSpec> jobs, jobs_to_plan(plan.yaml));
+  if (!can_stay(jobs.front(), running)) return plan;
+  PENSTOCK_ASSIGN_OR_RETURN(plan.yaml,
+                            with_planned_fields(plan.yaml, fields_of_running(asked, jobs.front(), running)));
+  plan.notes.push_back(fmt::format("schedule: auto stays {}, as the job runs", running.parallel.schedule));
+  if (running.parallel.program.empty()) return plan;
+  PENSTOCK_ASSIGN_OR_RETURN(const ComputeProgram program, compute_program(running));
+  PENSTOCK_ASSIGN_OR_RETURN(plan.yaml, with_schedule_program(plan.yaml, program));
+  return plan;
 }
 
 StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources,

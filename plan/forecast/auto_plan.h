@@ -54,6 +54,11 @@ StatusOr<LayerCostModel> cost_model_for(const JobSpec& job, const CostSources& s
 StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources,
                                            const StartTimer& start_timer = {});
 
+// For a job that goes on: writes what it was planned to be, as `running` says, in place of `auto`: its size of microbatch, and where
+// as many ranks make a pipeline its schedule, with stages a rank, split and blocks that recompute. What is still auto then is
+// left to the others. Errors as above.
+StatusOr<AutoPlan> keep_plan(const std::string& yaml, const JobSpec& running);
+
 // Writes the split where it is auto and another one is better. The text's schedule is known, a searched one with its program.
 StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& sources,
                               const StartTimer& start_timer = {});

@@ -6,6 +6,7 @@
 #include "plan/forecast/testing/jobs.h"
 #include "plan/interop/planned_job.h"
 #include "plan/simulation/simulate.h"
+#include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
 
 namespace penstock::plan {
@@ -266,6 +267,29 @@ int64_t best_of_all_splits(const JobText& text) {
     }
   }
   return best;
+}
+
+TEST(KeepPlan, a_job_that_goes_on_stays_what_it_was_planned_to_be) {
+  const std::string yaml = job_text({.parallel = ", schedule: auto", .microbatch_size = "auto"});
+  const JobSpec running = job_of({.parallel = ", schedule: zb-h1, split: {layers: [1, 2, 2, 3]}",
+                                  .microbatch_size = "4",
+                                  .more = "recompute: [5]\n"});
+  const StatusOr<AutoPlan> kept = keep_plan(yaml, running);
+  const JobSpec chosen = read(kept);
+  EXPECT_TRUE(check_same_training(running, chosen).ok());
+  EXPECT_EQ(chosen.train.microbatch_size, 4);
+  EXPECT_EQ(chosen.parallel.schedule, "zb-h1");
+  EXPECT_EQ(chosen.parallel.split, running.parallel.split);
+  EXPECT_THAT(chosen.recompute, ElementsAre(5));
+  EXPECT_EQ(kept->notes.size(), 2u);
+  // On other ranks the schedule is planned anew; the microbatches, which bits follow from, stay.
+  const std::string fewer =
+      job_text({.pipeline = "2", .parallel = ", schedule: auto", .microbatch_size = "auto"});
+  const StatusOr<AutoPlan> left = keep_plan(fewer, running);
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_EQ(read(plan_schedule_and_sizes(left->yaml, {})).train.microbatch_size, 4);
+  const std::string written = job_text({.parallel = ", schedule: 1f1b"});
+  EXPECT_EQ(keep_plan(written, running)->yaml, written);
 }
 
 TEST(PlanSplit, measured_costs_give_the_best_split_before_the_first_step) {

@@ -226,6 +226,10 @@ StatusOr<std::vector<JobSpec>> jobs_to_plan(const std::string& yaml) {
   return jobs;
 }
 
+StatusOr<std::string> with_microbatch_size(const std::string& yaml, int64_t size) {
+  return with_numbers(yaml, {.microbatch_size = size});
+}
+
 StatusOr<std::string> with_planned_fields(const std::string& yaml, const PlannedFields& fields,
                                           const std::vector<std::string>& notes) {
   PENSTOCK_ASSIGN_OR_RETURN(std::string text, with_numbers(yaml, fields));

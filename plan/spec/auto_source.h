@@ -46,4 +46,8 @@ struct PlannedFields {
 StatusOr<std::string> with_planned_fields(const std::string& yaml, const PlannedFields& fields,
                                           const std::vector<std::string>& notes = {});
 
+// The same text with a number in place of train.microbatch_size. What else it says is not checked. FailedPrecondition: no section
+// to write into.
+StatusOr<std::string> with_microbatch_size(const std::string& yaml, int64_t size);
+
 }  // namespace penstock::plan
