@@ -15,7 +15,7 @@
 
 namespace penstock::coordinator {
 
-// Fixed at submission.
+// Fixed at submission, but for what goes with its file: a person or a move of its layers may give it another one.
 struct JobDefinition {
   std::string name{};
   std::string request_id{};
@@ -35,6 +35,8 @@ struct JobDefinition {
   std::string started_from{};  // another job's checkpoint, with which it began; "": none
   int64_t first_step = 0;      // steps that it holds; the job's own losses begin there
   SplitMoves moves{};
+  std::string
+      submitted_yaml{};  // the file that it was submitted with, once it goes on with another one; "": spec_yaml
   bool operator==(const JobDefinition&) const = default;
 };
 

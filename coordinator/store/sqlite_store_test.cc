@@ -236,6 +236,7 @@ TEST_F(SqliteStoreTest, file_that_a_job_goes_on_with_takes_the_place_of_the_firs
   other.checkpoints = "/elsewhere";
   other.sums_since = 40;
   other.moves = {.undone = {"[[c]]"}};
+  other.submitted_yaml = "name: a\n";
   const auto jobs = written_and_read(
       {CreateJob{definition("a", 1), {}}, CreateJob{definition("b", 2), {}}, PutDefinition{other}});
   EXPECT_EQ(jobs[0].definition, other);

@@ -42,7 +42,7 @@ WeightsPlace checkpoints_place(const Turn& turn, const Job& job, const WeightsPl
 
 // Where a job that moves was, if all of it can be had again; else nothing, and it is placed as any other.
 std::vector<Seat> kept_seats(const Fleet& fleet, const Job& job) {
-  if (!job.keeps_seats || !job.live()) return {};
+  if (!job.moving_since || !job.live()) return {};
   std::vector<Seat> seats;
   for (const RankPlacement& rank : job.placed) {
     const auto found = fleet.workers.find(rank.worker);
@@ -73,14 +73,13 @@ void begin_attempt(Turn& turn, Job& job, const Placement& placement) {
   Attempt attempt;
   attempt.number = ++job.status.attempt;
   attempt.order = turn.state.next_placement++;
-  attempt.began = turn.now.time;
+  attempt.began = std::exchange(job.moving_since, std::nullopt).value_or(turn.now.time);
   attempt.weights = weights_place(turn, job, attempt);
   attempt.checkpoints = checkpoints_place(turn, job, attempt.weights);
   attempt.durable_before = job.status.durable_step;
   job.last_checkpoints = attempt.checkpoints;
   if (job.status.started_unix_ms == 0) job.status.started_unix_ms = turn.now.unix_ms;
   job.traces.forget_incomplete();
-  job.keeps_seats = false;
   job.placed.clear();
   for (size_t r = 0; r < placement.seats.size(); ++r) {
     const Seat& seat = placement.seats[r];

@@ -7,6 +7,7 @@ Write redefined(Job& job, const std::shared_ptr<const plan::JobSpec>& spec) {
   job.spec = spec;
   job.split_watch = {};
   JobDefinition& definition = job.definition;
+  if (definition.submitted_yaml.empty()) definition.submitted_yaml = definition.spec_yaml;
   definition.spec_yaml = spec->yaml;
   definition.schedule = spec->parallel.schedule;
   definition.ranks = spec->ranks();

@@ -79,7 +79,10 @@ bool answer_repeated(Turn& turn, const Submit& event) {
   auto known = turn.state.names_by_request.find(event.request_id);
   if (known == turn.state.names_by_request.end()) return false;
   const Job& job = turn.state.jobs.at(known->second);
-  if (job.definition.spec_yaml != event.spec->yaml) {
+  const JobDefinition& definition = job.definition;
+  const std::string& submitted =
+      definition.submitted_yaml.empty() ? definition.spec_yaml : definition.submitted_yaml;
+  if (submitted != event.spec->yaml) {
     turn.emit(AnswerSubmit{
         event.reply, already_exists("submit: request id {} was used for job {}, whose file is another one",
                                     event.request_id, job.name())});

@@ -75,7 +75,7 @@ std::vector<Write> without_steps_beyond_checkpoint(Job& job) {
 Ticket become_paused(Turn& turn, Job& job, const std::string& reason, const std::string& by) {
   std::erase(turn.state.queue, job.name());
   turn.placing_due = true;
-  job.keeps_seats = false;
+  job.moving_since.reset();
   std::vector<Write> writes = unsaved_progress(job);
   if (job.status.state == JobState::Preparing)
     append(writes, move_job(turn, job, JobState::Draining, reason, by));

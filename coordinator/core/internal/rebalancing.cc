@@ -52,7 +52,7 @@ void move(Turn& turn, Job& job) {
                                          job.status.durable_step, answer.because);
   turn.placing_due = true;
   job.recover_at = turn.now.time;
-  job.keeps_seats = true;
+  job.moving_since = turn.now.time;
   std::vector<Write> writes = unsaved_progress(job);
   append(writes, moved(job, answer));
   append(writes, move_job(turn, job, JobState::Recovering, reason, kRebalancer));

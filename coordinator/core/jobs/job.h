@@ -67,7 +67,7 @@ struct Attempt {
   int committing = 0;                                          // checkpoints on their way to the disk
   std::string weights_digest{};                                // of its result, once all ranks have told
   int64_t durable_before = 0;                                  // the job's durable_step when it began
-  TimePoint began{};                                           // when it was placed
+  TimePoint began{};                                           // when it was placed, or the move to it began
   std::optional<TimePoint> prepare_by{};                       // set once it is planned
   int ready = 0;
   int finished = 0;
@@ -102,7 +102,8 @@ struct Job {
   Traces traces{};
   Measurements measurements{};
   SplitWatch split_watch{};
-  double start_seconds = 10;  // of its last attempt that came to run, from its placement on; a guess before
+  double start_seconds =
+      10;  // of its last attempt that came to run, with the stop before it in a move; a guess before
   std::deque<double> recent_step_seconds{};  // of the last committed steps
   LogRing log;
   uint64_t version = 1;
@@ -120,8 +121,8 @@ struct Job {
   bool saving_progress = false;
   TimePoint recover_at{};   // while Recovering: not placed before
   std::string paused_by{};  // while Draining: who asked for it
-  // It stops of its own accord: nobody else is placed where it was (`placed`) before it is again.
-  bool keeps_seats = false;
+  // It moves of its own accord, since then: nobody else is placed where it was (`placed`) before it is again.
+  std::optional<TimePoint> moving_since{};
   TimePoint stages_saved_at{};
   TimePoint measurements_saved_at{};
 

@@ -265,6 +265,45 @@ TEST(Moving, person_who_pauses_is_told_as_the_one_who_did) {
   EXPECT_EQ(world.job(name).status.by, "bob");
 }
 
+TEST(Moving, what_a_move_takes_is_measured_from_the_first_stop_to_the_last_start) {
+  World world = world_of_quick_questions();
+  Planner planner{{move_to(evened())}};
+  planner.serve(world);
+  const std::string name = world.run(kUneven);
+  run_steps(world, name, 0, 10);
+  ASSERT_EQ(world.state_of(name), Recovering);
+  world.tick(1s);
+  world.stopped(name, 0);
+  world.tick(2s);
+  world.stopped(name, 1);
+  world.tick(500ms);
+  world.tick(500ms);
+  ASSERT_EQ(world.state_of(name), Preparing) << world.reason_of(name);
+  world.tick(1s);
+  world.all_ready(name);
+  run_steps(world, name, 10, 20);
+  ASSERT_EQ(planner.asked.size(), 2u);
+  EXPECT_DOUBLE_EQ(planner.asked[1].move_seconds, 5);
+}
+
+TEST(Moving, submission_that_is_repeated_after_a_move_finds_its_job) {
+  World world = world_of_quick_questions();
+  Planner planner{{move_to(evened())}};
+  planner.serve(world);
+  for (const char* worker : {"worker-0", "worker-1"}) world.open(registration(worker));
+  const std::string name = world.submit(kUneven, "request-1");
+  world.all_ready(name);
+  run_steps(world, name, 0, 10);
+  ASSERT_EQ(stored(world, name).spec_yaml, job_yaml(evened()));
+  EXPECT_EQ(world.submit(kUneven, "request-1"), name);
+  World next = world_of_quick_questions();
+  next.tell(Restore{world.archive.jobs()});
+  EXPECT_EQ(next.submit(kUneven, "request-1"), name);
+  const auto other = of<AnswerSubmit>(next.tell(Submit{91, "ann", "request-1", job_spec(evened())}));
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_EQ(other[0].outcome.status().code(), StatusCode::kAlreadyExists);
+}
+
 // 40 steps are left, a checkpoint comes every 10, and nothing was done since the last.
 const MoveWeights kFair = {.gain = 0.2, .checkpoint_every = 10, .steps_left = 40};
 

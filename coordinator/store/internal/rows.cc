@@ -21,7 +21,7 @@ CREATE TABLE jobs(
   loss REAL, tokens_per_second REAL, step_seconds REAL, weights_digest TEXT NOT NULL, exit_code INTEGER NOT NULL,
   durable_step INTEGER NOT NULL, restarts INTEGER NOT NULL, barren_attempts INTEGER NOT NULL,
   checkpoints TEXT NOT NULL, sums_since INTEGER NOT NULL, started_from TEXT NOT NULL, first_step INTEGER NOT NULL,
-  file_before TEXT NOT NULL, splits_undone TEXT NOT NULL);
+  file_before TEXT NOT NULL, splits_undone TEXT NOT NULL, submitted_yaml TEXT NOT NULL);
 CREATE TABLE events(
   job TEXT NOT NULL, sequence INTEGER NOT NULL, unix_ms INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT NOT NULL,
   by TEXT NOT NULL, PRIMARY KEY(job, sequence)) WITHOUT ROWID;
@@ -102,7 +102,7 @@ struct Writer {
         "steps, tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
         "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step, file_before, "
-        "splits_undone) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        "splits_undone, submitted_yaml) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     statement.bind(job.name)
         .bind(job.request_id)
         .bind(job.principal)
@@ -122,6 +122,7 @@ struct Writer {
         .bind(job.first_step)
         .bind(job.moves.file_before)
         .bind(joined(job.moves.undone, "\n"))
+        .bind(job.submitted_yaml)
         .run();
   }
 
@@ -130,7 +131,7 @@ struct Writer {
     const JobDefinition& job = write.definition;
     Statement statement = database.prepare(
         "UPDATE jobs SET spec_yaml=?, schedule=?, ranks=?, stages=?, microbatches=?, checkpoints=?, "
-        "sums_since=?, file_before=?, splits_undone=? WHERE name=?");
+        "sums_since=?, file_before=?, splits_undone=?, submitted_yaml=? WHERE name=?");
     return statement.bind(job.spec_yaml)
         .bind(job.schedule)
         .bind(int64_t{job.ranks})
@@ -140,6 +141,7 @@ struct Writer {
         .bind(job.sums_since)
         .bind(job.moves.file_before)
         .bind(joined(job.moves.undone, "\n"))
+        .bind(job.submitted_yaml)
         .bind(job.name)
         .run();
   }
@@ -347,6 +349,7 @@ StatusOr<StoredJob> read_job(Statement& row) {
   job.moves.file_before = row.text();
   const std::string undone = row.text();
   if (!undone.empty()) job.moves.undone = split_on(undone, '\n');
+  job.submitted_yaml = row.text();
   return stored;
 }
 
@@ -496,7 +499,7 @@ StatusOr<std::vector<StoredJob>> read_jobs(Database& database) {
         "tokens_per_step, ranks, stages, microbatches, state, reason, by, since_unix_ms, attempt, "
         "started_unix_ms, step, has_loss, loss, tokens_per_second, step_seconds, weights_digest, exit_code, "
         "durable_step, restarts, barren_attempts, checkpoints, sums_since, started_from, first_step, "
-        "file_before, splits_undone FROM jobs ORDER BY sequence");
+        "file_before, splits_undone, submitted_yaml FROM jobs ORDER BY sequence");
     while (true) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool more, rows.step());
       if (!more) break;

@@ -91,7 +91,8 @@ inline JobDefinition definition(const std::string& name, int64_t sequence) {
           .started_from = "/other/step-000000007",
           .first_step = 7,
           .moves = {.file_before = sequence % 2 == 0 ? "name: before\n" : "",
-                    .undone = {"[[a], [b]]", "[[a, b]]"}}};
+                    .undone = {"[[a], [b]]", "[[a, b]]"}},
+          .submitted_yaml = sequence % 2 == 0 ? "name: submitted\n" : ""};
 }
 
 }  // namespace penstock::coordinator
