@@ -130,8 +130,8 @@ void check_optimizer_step(const Section& section, const ModelSpec& model, const 
   } else if (parallel.shard_optimizer) {
     reason = "with shard_optimizer a weight comes from the rank that has its moments in every step";
   } else if (parallel.stages_per_rank > 1) {
-    reason = fmt::format("only one stage a rank can do without it and schedule {} has {}", parallel.schedule,
-                         parallel.stages_per_rank);
+    reason = fmt::format("only one stage a rank can do without it and schedule {} has {}",
+                         shown_value(parallel.schedule), parallel.stages_per_rank);
   } else if (const StatusOr<ComputeProgram> smallest =
                  generate({.name = parallel.schedule, .ranks = 2, .microbatches = 2});
              smallest.ok()) {

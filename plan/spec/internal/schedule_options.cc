@@ -43,7 +43,8 @@ void read_costs(const YamlNode::Entry& entry, ScheduleOptions& options, Problems
 
 void refuse_others(const Section& section, const ParallelSpec& parallel, Problems& problems) {
   const auto refuse = [&](const char* key, const std::string& expectation) {
-    problems.expected(section.line_of(key), section.field(key), expectation, "schedule " + parallel.schedule);
+    problems.expected(section.line_of(key), section.field(key), expectation,
+                      "schedule " + shown_value(parallel.schedule));
   };
   const ScheduleOptions& options = parallel.schedule_options;
   if (!options.extra_warm_up.empty() && parallel.schedule != "1f1b-v") {
