@@ -1,5 +1,6 @@
 #include <set>
 
+#include "base/text.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow.h"
 #include "client/commands/terminal.h"
@@ -14,9 +15,7 @@ std::string running_on(const std::vector<v1::Worker>& devices) {
   for (const v1::Worker& device : devices) {
     if (!device.job().empty()) jobs.insert("job " + device.job());
   }
-  std::string text;
-  for (const std::string& job : jobs) text += (text.empty() ? "" : ", ") + job;
-  return text;
+  return join(std::vector<std::string>(jobs.begin(), jobs.end()));
 }
 
 }  // namespace

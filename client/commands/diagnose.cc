@@ -74,7 +74,9 @@ std::optional<plan::StageTrace> traced_microbatches(Coordinator& coordinator, co
   const StatusOr<v1::TraceResponse> newest = coordinator.trace(measured.job.name(), std::nullopt);
   if (!newest.ok()) return std::nullopt;
   std::map<std::pair<int, int>, MicrobatchTimes> times;  // by stage and rank
+  add_works(*newest, times);
   for (const int64_t step : newest->steps()) {
+    if (step == newest->step()) continue;
     const StatusOr<v1::TraceResponse> trace = coordinator.trace(measured.job.name(), step);
     if (trace.ok()) add_works(*trace, times);
   }

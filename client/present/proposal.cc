@@ -28,9 +28,9 @@ std::string stage_table(const plan::Proposal& proposal) {
                {"ITEMS THEN"},
                {"PREDICTED", Right}});
   for (size_t stage = 0; stage < proposal.stages.size(); ++stage) {
-    table.add_row({fmt::format("{}", stage), items_text(proposal.now[stage]),
+    table.add_row({fmt::format("{}", stage), plan::items_text(proposal.now[stage]),
                    ms_text(proposal.stages[stage].measured_ms), ms_text(proposal.stages[stage].modelled_ms),
-                   items_text(proposal.best[stage]), ms_text(proposal.best_ms[stage])});
+                   plan::items_text(proposal.best[stage]), ms_text(proposal.best_ms[stage])});
   }
   return table.text();
 }

@@ -10,6 +10,7 @@
 #include "plan/render/curves_svg.h"
 #include "plan/render/human.h"
 #include "plan/render/table.h"
+#include "plan/spec/split_source.h"
 
 namespace penstock::client {
 namespace {
@@ -170,20 +171,6 @@ std::string slowest_line(const StageCurves& curves) {
 
 }  // namespace
 
-std::string items_text(const std::vector<plan::Item>& items) {
-  std::vector<std::string> words;
-  for (size_t i = 0; i < items.size();) {
-    size_t end = i + 1;
-    while (end < items.size() && items[i].kind == plan::ItemKind::Block &&
-           items[end].kind == plan::ItemKind::Block)
-      ++end;
-    words.push_back(end - i == 1 ? to_string(items[i])
-                                 : fmt::format("{}-{}", to_string(items[i]), to_string(items[end - 1])));
-    i = end;
-  }
-  return join(words, " ");
-}
-
 StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
                          const v1::MeasurementsResponse& response,
                          const std::vector<plan::MeasuredRun>& runs) {
@@ -199,7 +186,7 @@ StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
     StageTimes& stage = curves.stages.emplace_back();
     stage.stage = static_cast<int>(s);
     for (const plan::StageSamples& rank : run.stages[s]) stage.ranks.push_back(rank.rank);
-    stage.items = items_text(run.split[s]);
+    stage.items = plan::items_text(run.split[s]);
     stage.measured_ms = 1e3 * (plan::forward_seconds(run.stages[s]) + plan::backward_seconds(run.stages[s]));
     stage.p95_ms = p95_ms(run.stages[s]);
     stage.planned_ms = planned.ms[s];

@@ -66,9 +66,6 @@ StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
                          const v1::MeasurementsResponse& response,
                          const std::vector<plan::MeasuredRun>& runs);
 
-// "embedding 0-2 head".
-std::string items_text(const std::vector<plan::Item>& items);
-
 std::string curves_text(const StageCurves& curves, plan::Glyphs glyphs = plan::Glyphs::Ascii);
 // job, attempt, steps, step_seconds, planned, stages[] {stage, ranks, items, measured_ms, p95_ms, planned_ms}, ranks[] {rank,
 // peak_bytes, predicted_bytes}, waits[] {rank, wait_ms, dependency_ms, transfer_ms}, experts[] {layer, stage, experts, rows_min,

@@ -150,13 +150,5 @@ TEST(ProposalText, says_both_splits_the_gain_and_the_key_for_the_job_file) {
   EXPECT_EQ(proposal_json("tiny", *proposal, undone)["answer"], "undo");
 }
 
-TEST(ItemsText, blocks_behind_one_another_are_a_range) {
-  plan::ModelSpec model;
-  model.num_hidden_layers = 3;
-  const std::vector<plan::Item> items = plan::model_items(model);
-  EXPECT_EQ(items_text(items), "embedding 0-2 head");
-  EXPECT_EQ(items_text({items[1]}), "0");
-}
-
 }  // namespace
 }  // namespace penstock::client

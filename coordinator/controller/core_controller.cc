@@ -139,6 +139,14 @@ class Implementation final : public CoreController {
     if (const Status status = status_of(inbox_.post(std::move(task))); !status.ok()) done(status);
   }
 
+  template <typename Answer>
+  using Callbacks = std::map<ReplyId, std::function<void(Answer)>>;
+
+  // Tells the core of it; the answer to the reply goes to `done`.
+  template <typename Event, typename Value>
+  void control(Callbacks<StatusOr<Value>>& waiting, std::string name, std::string principal,
+               std::function<void(StatusOr<Value>)> done);
+
   void serve();
   void work_until_closed(TaskQueue& queue, const char* name);
   // On the folders' thread, in order.
@@ -175,8 +183,6 @@ class Implementation final : public CoreController {
   void carry_out(Observed& command) { telemetry_.record(command.observation); }
   void carry_out(Say& command) { log::write(command.level, command.line); }
 
-  template <typename Answer>
-  using Callbacks = std::map<ReplyId, std::function<void(Answer)>>;
   template <typename Answer>
   static void answer(Callbacks<Answer>& callbacks, ReplyId reply, Answer value) {
     if (auto found = callbacks.extract(reply)) found.mapped()(std::move(value));
@@ -332,12 +338,12 @@ void Implementation::carry_out(CloseSession& command) {
 }
 
 void Implementation::carry_out(PlanAttempt& command) {
-  post_folder_work([this, command = std::move(command)] {
+  post_folder_work([this, command = std::move(command)]() mutable {
     if (stopping_) return;
     AttemptPlanned planned{.job = command.job, .order = command.order, .status = {}};
     planned.status =
         within_memory("checkpoint", [&] { return prepare_folders(command, directory_locks_, planned); });
-    planning_.post_always([this, command, planned = std::move(planned)]() mutable {
+    planning_.post_always([this, command = std::move(command), planned = std::move(planned)]() mutable {
       if (stopping_) return;
       if (planned.status.ok() && command.question) planned.split = considered(*command.question);
       if (planned.status.ok()) planned.status = within_memory("plan", [&] { return plan(command, planned); });
@@ -472,42 +478,35 @@ void Implementation::list_jobs(std::function<void(StatusOr<std::vector<JobView>>
                                        [this, done] { done(view_jobs(state_, clock_.unix_milliseconds())); });
 }
 
+template <typename Event, typename Value>
+void Implementation::control(Callbacks<StatusOr<Value>>& waiting, std::string name, std::string principal,
+                             std::function<void(StatusOr<Value>)> done) {
+  call<StatusOr<Value>>(done,
+                        [this, &waiting, name = std::move(name), principal = std::move(principal), done] {
+                          const ReplyId reply = next_id_++;
+                          waiting[reply] = done;
+                          tell(Event{reply, name, principal});
+                        });
+}
+
 void Implementation::cancel_job(std::string name, std::string principal,
                                 std::function<void(StatusOr<JobState>)> done) {
-  call<StatusOr<JobState>>(done, [this, name = std::move(name), principal = std::move(principal), done] {
-    const ReplyId reply = next_id_++;
-    controls_[reply] = done;
-    tell(Cancel{reply, name, principal});
-  });
+  control<Cancel>(controls_, std::move(name), std::move(principal), std::move(done));
 }
 
 void Implementation::pause_job(std::string name, std::string principal,
                                std::function<void(StatusOr<JobState>)> done) {
-  call<StatusOr<JobState>>(done, [this, name = std::move(name), principal = std::move(principal), done] {
-    const ReplyId reply = next_id_++;
-    controls_[reply] = done;
-    tell(Pause{reply, name, principal});
-  });
+  control<Pause>(controls_, std::move(name), std::move(principal), std::move(done));
 }
 
 void Implementation::drain_worker(std::string name, std::string principal,
                                   std::function<void(StatusOr<std::vector<WorkerView>>)> done) {
-  call<StatusOr<std::vector<WorkerView>>>(
-      done, [this, name = std::move(name), principal = std::move(principal), done] {
-        const ReplyId reply = next_id_++;
-        cordonings_[reply] = done;
-        tell(Drain{reply, name, principal});
-      });
+  control<Drain>(cordonings_, std::move(name), std::move(principal), std::move(done));
 }
 
 void Implementation::uncordon_worker(std::string name, std::string principal,
                                      std::function<void(StatusOr<std::vector<WorkerView>>)> done) {
-  call<StatusOr<std::vector<WorkerView>>>(
-      done, [this, name = std::move(name), principal = std::move(principal), done] {
-        const ReplyId reply = next_id_++;
-        cordonings_[reply] = done;
-        tell(Uncordon{reply, name, principal});
-      });
+  control<Uncordon>(cordonings_, std::move(name), std::move(principal), std::move(done));
 }
 
 // The file is checked as that of a submission, on the planner's thread.

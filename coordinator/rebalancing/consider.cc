@@ -68,20 +68,9 @@ std::vector<plan::MeasuredRun> runs_of(const std::vector<AttemptMeasurements>& a
 
 // "embedding 0-3 | 4-7 head".
 std::string stages_text(const plan::Split& split) {
-  std::string text;
-  for (const std::vector<plan::Item>& items : split) {
-    text += text.empty() ? "" : " | ";
-    for (size_t i = 0; i < items.size(); ++i) {
-      size_t last = i;
-      while (items[i].kind == plan::ItemKind::Block && last + 1 < items.size() &&
-             items[last + 1].kind == plan::ItemKind::Block)
-        ++last;
-      text += (i == 0 ? "" : " ") + plan::to_string(items[i]);
-      if (last > i) text += "-" + plan::to_string(items[last]);
-      i = last;
-    }
-  }
-  return text;
+  std::vector<std::string> stages;
+  for (const std::vector<plan::Item>& items : split) stages.push_back(plan::items_text(items));
+  return join(stages, " | ");
 }
 
 // Adds what the job goes on with, planned. An error: it cannot.

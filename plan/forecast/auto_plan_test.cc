@@ -5,6 +5,7 @@
 #include "plan/forecast/job_plan.h"
 #include "plan/forecast/testing/jobs.h"
 #include "plan/interop/planned_job.h"
+#include "plan/interop/planning_json.h"
 #include "plan/simulation/simulate.h"
 #include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"

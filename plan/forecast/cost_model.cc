@@ -66,18 +66,6 @@ void add_recomputation(const JobSpec& job, LayerCosts& costs) {
 
 }  // namespace
 
-LayerCosts layers_of(const JobSpec& job, const std::vector<ItemTime>& times) {
-  const std::vector<Item> items = model_items(job.model);
-  LayerCosts costs;
-  for (size_t i = 0; i < items.size(); ++i) {
-    LayerCost& layer = costs.layers.emplace_back();
-    layer.name = items[i].kind == ItemKind::Block ? "block." + to_string(items[i]) : to_string(items[i]);
-    layer.keep.time_ns = times[i].forward_ns + times[i].backward_ns;
-    costs.forward_ns.push_back(times[i].forward_ns);
-  }
-  return costs;
-}
-
 StatusOr<LayerCostModel> rates_model(const DeviceRates& rates) {
   if (!is_rate(rates.flops_per_second) || !is_rate(rates.bytes_per_second)) {
     return invalid_argument(

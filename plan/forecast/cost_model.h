@@ -44,11 +44,4 @@ StatusOr<LayerCostModel> file_model(const std::string& text, const std::string& 
 // Of the job's emulated devices; nothing where they are none, or their costs are by stage.
 StatusOr<std::optional<LayerCostModel>> emulated_model(const JobSpec& job);
 
-// One item a layer, without bytes.
-struct ItemTime {
-  int64_t forward_ns = 0;
-  int64_t backward_ns = 0;
-};
-LayerCosts layers_of(const JobSpec& job, const std::vector<ItemTime>& times);
-
 }  // namespace penstock::plan

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "plan/interop/planning_json.h"
 #include "plan/schedule/families.h"
 #include "plan/simulation/costs.h"
 #include "plan/spec/schedule_source.h"
@@ -63,12 +64,6 @@ bool is_faster(const PlannedJobSize& a, const PlannedJobSize& b) {
 }
 
 }  // namespace
-
-std::vector<int> boundaries_of(const Split& split) {
-  std::vector<int> boundaries = {0};
-  for (const auto& items : split) boundaries.push_back(boundaries.back() + static_cast<int>(items.size()));
-  return boundaries;
-}
 
 StatusOr<PlanningRequest> planning_request(const JobSpec& job, const LayerCostModel& model,
                                            const JobPlanningOptions& options) {

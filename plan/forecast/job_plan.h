@@ -36,9 +36,6 @@ struct JobPlanningOptions {
 StatusOr<PlanningRequest> planning_request(const JobSpec& job, const LayerCostModel& model,
                                            const JobPlanningOptions& options);
 
-// Boundaries of a split over the model's items.
-std::vector<int> boundaries_of(const Split& split);
-
 // A job with its plans. No plan at all is an answer; see PlanningAnswer. One that is not reached has no request.
 struct PlannedJobSize {
   JobSpec job;

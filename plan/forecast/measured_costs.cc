@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <set>
 #include <utility>
 
 #include "base/text.h"
 #include "plan/forecast/job_plan.h"
 #include "plan/interop/job_profile.h"
+#include "plan/interop/planning_json.h"
 #include "plan/rebalancing/layer_fit.h"
 
 namespace penstock::plan {
@@ -57,18 +57,12 @@ StatusOr<LayerFit> fitted(const std::vector<MeasuredJobRuns>& jobs) {
   return fit;
 }
 
-// Of the newest run, over the bytes of its job: most of the time goes with the parameters, whose share of the bytes is the same
-// everywhere.
-StatusOr<double> update_ns_per_byte(const MeasuredJobRuns& measured) {
-  const std::vector<double>& ranks = measured.runs.back().optimizer_seconds;
-  const double seconds = std::accumulate(ranks.begin(), ranks.end(), 0.0) / measured.job.parallel.pipelines();
-  if (!(seconds > 0) || !std::isfinite(seconds)) return 0;
-  LayerCosts costs;
-  costs.layers.resize(model_items(measured.job.model).size());
-  PENSTOCK_RETURN_IF_ERROR(predict_bytes(measured.job, costs));
-  double bytes = 0;
-  for (const LayerCost& layer : costs.layers) bytes += static_cast<double>(layer.keep.static_bytes);
-  return bytes > 0 ? 1e9 * seconds / bytes : 0;
+// Of the newest run.
+StatusOr<double> newest_update_ns_per_byte(const MeasuredJobRuns& measured) {
+  LayerCosts bytes;
+  bytes.layers.resize(model_items(measured.job.model).size());
+  PENSTOCK_RETURN_IF_ERROR(predict_bytes(measured.job, bytes));
+  return update_ns_per_byte(measured.runs.back(), measured.job, bytes);
 }
 
 // A type that was measured, or the same blocks with or without a second forward.
@@ -112,10 +106,7 @@ StatusOr<JobCosts> costs_of(const Measured& measured, const JobSpec& job) {
   if (measured.update_ns_per_byte == 0) return costs;
   LayerCosts bytes = costs.layers;
   PENSTOCK_RETURN_IF_ERROR(predict_bytes(job, bytes));
-  const double ns = measured.update_ns_per_byte / static_cast<double>(job.microbatches());
-  for (size_t i = 0; i < times.size(); ++i)
-    costs.layers.layers[i].keep.time_ns +=
-        std::llround(ns * static_cast<double>(bytes.layers[i].keep.static_bytes));
+  add_update(measured.update_ns_per_byte, job, bytes, costs.layers);
   return costs;
 }
 
@@ -192,7 +183,7 @@ StatusOr<LayerCostModel> measured_model(std::vector<MeasuredJobRuns> jobs) {
   PENSTOCK_RETURN_IF_ERROR(check(jobs));
   const auto measured = std::make_shared<Measured>();
   PENSTOCK_ASSIGN_OR_RETURN(measured->fit, fitted(jobs));
-  PENSTOCK_ASSIGN_OR_RETURN(measured->update_ns_per_byte, update_ns_per_byte(jobs.front()));
+  PENSTOCK_ASSIGN_OR_RETURN(measured->update_ns_per_byte, newest_update_ns_per_byte(jobs.front()));
   measured->jobs = std::move(jobs);
   LayerCostModel model;
   model.source = "measured runs of " + names_of(measured->jobs);

@@ -113,6 +113,18 @@ void offer_recomputation(const JobSpec& job, LayerCosts& costs) {
 
 }  // namespace
 
+LayerCosts layers_of(const JobSpec& job, const std::vector<ItemTime>& times) {
+  const std::vector<Item> items = model_items(job.model);
+  LayerCosts costs;
+  for (size_t i = 0; i < items.size(); ++i) {
+    LayerCost& layer = costs.layers.emplace_back();
+    layer.name = items[i].kind == ItemKind::Block ? "block." + to_string(items[i]) : to_string(items[i]);
+    layer.keep.time_ns = times[i].forward_ns + times[i].backward_ns;
+    costs.forward_ns.push_back(times[i].forward_ns);
+  }
+  return costs;
+}
+
 Status predict_bytes(const JobSpec& job, LayerCosts& costs) {
   const std::vector<Item> items = model_items(job.model);
   for (size_t i = 0; i < items.size(); ++i) {

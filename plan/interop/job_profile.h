@@ -4,13 +4,23 @@
 // are 0) are predicted from the job: plan/cost.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "plan/interop/layer_costs.h"
 #include "plan/spec/job_spec.h"
 
 namespace penstock::plan {
+
+// Of an item of the model.
+struct ItemTime {
+  int64_t forward_ns = 0;
+  int64_t backward_ns = 0;
+};
+// A layer for each item, by name and times, without bytes. times: of all items, in model order.
+LayerCosts layers_of(const JobSpec& job, const std::vector<ItemTime>& times);
 
 // Times alone, and bytes where the file says them. InvalidArgument: "PATH: layers: expected 10, embedding, blocks and head,
 // found 8".

@@ -81,6 +81,12 @@ Split split_of(const ModelSpec& model, const std::vector<int>& boundaries) {
   return split;
 }
 
+std::vector<int> boundaries_of(const Split& split) {
+  std::vector<int> boundaries = {0};
+  for (const auto& items : split) boundaries.push_back(boundaries.back() + static_cast<int>(items.size()));
+  return boundaries;
+}
+
 std::string planning_to_json(const ModelSpec& model, const PlanningRequest& request,
                              const PlanningAnswer& answer, const PlanningBasis& basis) {
   Json json;

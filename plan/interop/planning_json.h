@@ -11,6 +11,8 @@ namespace penstock::plan {
 
 // The items of every stage. `boundaries` are over model_items.
 Split split_of(const ModelSpec& model, const std::vector<int>& boundaries);
+// And back.
+std::vector<int> boundaries_of(const Split& split);
 
 // The best plan of one size of microbatch.
 struct PlannedSize {

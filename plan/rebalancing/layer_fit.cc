@@ -1,5 +1,7 @@
 #include "plan/rebalancing/layer_fit.h"
 
+#include <cmath>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -69,6 +71,20 @@ StatusOr<LayerFit> fit_layers(const std::vector<JobRuns>& measured) {
   return with_context(
       times.status(),
       "the measured stages do not say what a layer of each type costs; a run with another split would");
+}
+
+double update_ns_per_byte(const MeasuredRun& run, const JobSpec& job, const LayerCosts& bytes) {
+  const std::vector<double>& ranks = run.optimizer_seconds;
+  const double seconds = std::accumulate(ranks.begin(), ranks.end(), 0.0) / job.parallel.pipelines();
+  double all = 0;
+  for (const LayerCost& layer : bytes.layers) all += static_cast<double>(layer.keep.static_bytes);
+  return seconds > 0 && std::isfinite(seconds) && all > 0 ? 1e9 * seconds / all : 0;
+}
+
+void add_update(double ns_per_byte, const JobSpec& job, const LayerCosts& bytes, LayerCosts& times) {
+  const double ns = ns_per_byte / static_cast<double>(job.microbatches());
+  for (size_t i = 0; i < times.layers.size(); ++i)
+    times.layers[i].keep.time_ns += std::llround(ns * static_cast<double>(bytes.layers[i].keep.static_bytes));
 }
 
 }  // namespace penstock::plan

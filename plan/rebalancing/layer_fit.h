@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "plan/calibration/layer_times.h"
+#include "plan/interop/layer_costs.h"
 #include "plan/rebalancing/measured_run.h"
 #include "plan/spec/job_spec.h"
 
@@ -33,5 +34,11 @@ struct LayerFit {
 
 // InvalidArgument: types of layers that cannot be told apart, with what would tell them.
 StatusOr<LayerFit> fit_layers(const std::vector<JobRuns>& measured);
+
+// What the optimizer took of a step of the run, in nanoseconds a static byte of its job's layers: most of its time goes with the
+// parameters, whose share of the bytes is the same everywhere. 0: not measured.
+double update_ns_per_byte(const MeasuredRun& run, const JobSpec& job, const LayerCosts& bytes);
+// Adds that to the times of a job's layers, for a microbatch. `bytes`: of the same layers, maybe `times` itself.
+void add_update(double ns_per_byte, const JobSpec& job, const LayerCosts& bytes, LayerCosts& times);
 
 }  // namespace penstock::plan

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "plan/interop/job_profile.h"
 #include "plan/interop/planning_json.h"
@@ -15,9 +14,7 @@
 namespace penstock::plan {
 namespace {
 
-using Fitted = LayerFit;
-
-StatusOr<Fitted> fit(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
+StatusOr<LayerFit> fit(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
   return fit_layers({{.job = &job, .runs = runs}});
 }
 
@@ -30,37 +27,15 @@ int64_t in_ns(double ms) {
   return std::llround(1e6 * ms);
 }
 
-// What the optimizer takes, by bytes: most of its time goes with the parameters, whose share of the bytes is the same
-// everywhere.
-void add_optimizer(const JobSpec& job, const MeasuredRun& run, PlanningRequest& request) {
-  if (run.optimizer_seconds.empty()) return;
-  const double seconds = std::accumulate(run.optimizer_seconds.begin(), run.optimizer_seconds.end(), 0.0) /
-                         job.parallel.pipelines();
-  double bytes = 0;
-  for (const LayerCost& layer : request.layers) bytes += static_cast<double>(layer.keep.static_bytes);
-  if (!(seconds > 0) || bytes == 0) return;
-  const double ns_per_byte = 1e9 * seconds / bytes / static_cast<double>(job.microbatches());
-  for (LayerCost& layer : request.layers)
-    layer.keep.time_ns += std::llround(ns_per_byte * static_cast<double>(layer.keep.static_bytes));
-}
-
-// Of each item, in model order.
-struct ItemTime {
-  int64_t forward_ns = 0;
-  int64_t backward_ns = 0;
-};
-
-StatusOr<PlanningRequest> request_of(const JobSpec& job, const std::vector<ItemTime>& times) {
-  const std::vector<Item> items = model_items(job.model);
-  LayerCosts costs;
-  for (size_t i = 0; i < items.size(); ++i) {
-    LayerCost layer;
-    layer.name = items[i].kind == ItemKind::Block ? "block." + to_string(items[i]) : to_string(items[i]);
-    layer.keep.time_ns = times[i].forward_ns + times[i].backward_ns;
-    costs.layers.push_back(std::move(layer));
-    costs.forward_ns.push_back(times[i].forward_ns);
+StatusOr<PlanningRequest> request_of(const JobSpec& job, const FittedTimes& fitted, const MeasuredRun& run) {
+  std::vector<ItemTime> times;
+  for (const Item& item : model_items(job.model)) {
+    PENSTOCK_ASSIGN_OR_RETURN(const StageTime time, predict_stage(fitted, layer_counts(job, {item})));
+    times.push_back({in_ns(time.forward_ms), in_ns(time.backward_ms)});
   }
+  LayerCosts costs = layers_of(job, times);
   PENSTOCK_RETURN_IF_ERROR(predict_bytes(job, costs));
+  add_update(update_ns_per_byte(run, job, costs), job, costs, costs);
   PlanningRequest request;
   request.layers = std::move(costs.layers);
   request.forward_ns = std::move(costs.forward_ns);
@@ -69,6 +44,7 @@ StatusOr<PlanningRequest> request_of(const JobSpec& job, const std::vector<ItemT
   request.microbatches = static_cast<int>(job.microbatches());
   request.asked = {job.parallel.schedule, job.parallel.stages_per_rank};
   request.among = {request.asked};
+  request.only_plans = true;
   PENSTOCK_ASSIGN_OR_RETURN(request.program, compute_program(job));
   if (job.memory_budget_bytes > 0) request.budget_bytes = job.memory_budget_bytes;
   request.latency_ns =
@@ -76,24 +52,7 @@ StatusOr<PlanningRequest> request_of(const JobSpec& job, const std::vector<ItemT
   return request;
 }
 
-StatusOr<PlanningRequest> request_of(const JobSpec& job, const FittedTimes& fitted, const MeasuredRun& run) {
-  std::vector<ItemTime> times;
-  for (const Item& item : model_items(job.model)) {
-    PENSTOCK_ASSIGN_OR_RETURN(const StageTime time, predict_stage(fitted, layer_counts(job, {item})));
-    times.push_back({in_ns(time.forward_ms), in_ns(time.backward_ms)});
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, request_of(job, times));
-  add_optimizer(job, run, request);
-  return request;
-}
-
 // --- splits.
-
-std::vector<int> boundaries_of(const Split& split) {
-  std::vector<int> boundaries = {0};
-  for (const auto& items : split) boundaries.push_back(boundaries.back() + static_cast<int>(items.size()));
-  return boundaries;
-}
 
 // So that of equal splits the one that moves least is taken.
 std::vector<int> current_ranks(const PlanningRequest& request, const Split& split) {
@@ -119,7 +78,7 @@ StatusOr<int> halves_that_agree(const JobSpec& job, const std::vector<MeasuredRu
   for (const MeasuredRun& half : halves_of(runs.back())) {
     std::vector<MeasuredRun> others(runs.begin(), runs.end() - 1);
     others.push_back(half);
-    PENSTOCK_ASSIGN_OR_RETURN(const Fitted fitted, fit(job, others));
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerFit fitted, fit(job, others));
     PENSTOCK_ASSIGN_OR_RETURN(const PlanningRequest request, request_of(job, fitted.times, half));
     PENSTOCK_ASSIGN_OR_RETURN(const double now, simulated_seconds(request, half.split));
     PENSTOCK_ASSIGN_OR_RETURN(const double then, simulated_seconds(request, best));
@@ -204,7 +163,7 @@ StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& r
                            const ProposalOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(check(job, runs));
   const MeasuredRun& run = runs.back();
-  PENSTOCK_ASSIGN_OR_RETURN(Fitted fitted, fit(job, runs));
+  PENSTOCK_ASSIGN_OR_RETURN(LayerFit fitted, fit(job, runs));
   PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, request_of(job, fitted.times, run));
   request.current_rank = current_ranks(request, run.split);
   Proposal proposal;
@@ -254,8 +213,8 @@ PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>&
   for (const MeasuredRun& each : runs) {
     if (each.split != run.split) earlier.push_back(each);
   }
-  const StatusOr<Fitted> fitted =
-      earlier.empty() ? StatusOr<Fitted>(not_found("no other split")) : fit(job, earlier);
+  const StatusOr<LayerFit> fitted =
+      earlier.empty() ? StatusOr<LayerFit>(not_found("no other split")) : fit(job, earlier);
   planned.from_costs = fitted.ok();
   double sum = 0;
   for (const auto& stage : run.stages) sum += 1e3 * (forward_seconds(stage) + backward_seconds(stage));
@@ -272,7 +231,7 @@ StatusOr<std::optional<MoveCheck>> check_last_move(const JobSpec& job, const std
   const auto last = std::find_if(runs.rbegin(), runs.rend(), has_another);
   if (last == runs.rend() || !differ_by_split_alone(*last, runs.back())) return std::nullopt;
   const std::vector<MeasuredRun> before(runs.begin(), last.base());
-  PENSTOCK_ASSIGN_OR_RETURN(const Fitted fitted, fit(job, before));
+  PENSTOCK_ASSIGN_OR_RETURN(const LayerFit fitted, fit(job, before));
   PENSTOCK_ASSIGN_OR_RETURN(const PlanningRequest request, request_of(job, fitted.times, before.back()));
   PENSTOCK_ASSIGN_OR_RETURN(const double then, simulated_seconds(request, before.back().split));
   PENSTOCK_ASSIGN_OR_RETURN(const double now, simulated_seconds(request, runs.back().split));

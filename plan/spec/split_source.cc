@@ -25,6 +25,19 @@ std::string to_text(const Split& split) {
   return "[" + join(stages) + "]";
 }
 
+std::string items_text(const std::vector<Item>& items) {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < items.size();) {
+    size_t end = i + 1;
+    while (end < items.size() && items[i].kind == ItemKind::Block && items[end].kind == ItemKind::Block)
+      ++end;
+    words.push_back(end - i == 1 ? to_string(items[i])
+                                 : fmt::format("{}-{}", to_string(items[i]), to_string(items[end - 1])));
+    i = end;
+  }
+  return join(words, " ");
+}
+
 StatusOr<std::string> with_split(const std::string& yaml, const Split& split) {
   const std::string written = to_text(split);
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<std::string> text,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "plan/spec/job_spec.h"
@@ -10,6 +11,9 @@ namespace penstock::plan {
 
 // "[[embedding, 0], [1, head]]", on one line.
 std::string to_text(const Split& split);
+
+// Of a stage, for people: "embedding 0-2 head".
+std::string items_text(const std::vector<Item>& items);
 
 // The same text, line for line, with this split in place of the one that it has or leaves out; comments inside of the old
 // one are gone. InvalidArgument when the text is no job file, has no parallel section to write it into, or another one

@@ -61,5 +61,13 @@ TEST(SplitSource, text_without_a_place_for_it_is_refused_with_the_split) {
   EXPECT_FALSE(with_split("parallel: [", kWanted).ok());
 }
 
+TEST(ItemsText, blocks_behind_one_another_are_a_range) {
+  ModelSpec model;
+  model.num_hidden_layers = 3;
+  const std::vector<Item> items = model_items(model);
+  EXPECT_EQ(items_text(items), "embedding 0-2 head");
+  EXPECT_EQ(items_text({items[1]}), "0");
+}
+
 }  // namespace
 }  // namespace penstock::plan

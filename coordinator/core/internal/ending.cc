@@ -157,7 +157,7 @@ std::vector<Write> unsaved_progress(Job& job) {
                                PutStages{job.name(), job.stages}};
   save_memory(job, writes);
   job.steps_saved = static_cast<int64_t>(job.losses.size());
-  for (Write& write : measured(job)) writes.push_back(std::move(write));
+  append(writes, measured(job));
   return writes;
 }
 

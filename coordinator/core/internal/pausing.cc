@@ -9,10 +9,6 @@
 namespace penstock::coordinator {
 namespace {
 
-void append(std::vector<Write>& writes, std::vector<Write> more) {
-  std::move(more.begin(), more.end(), std::back_inserter(writes));
-}
-
 Status can_pause(const Job& job) {
   if (!job.live()) return failed_precondition("pause: job {} has ended or is about to", job.name());
   if (job.status.state != JobState::Running || job.spec->checkpoint.every > 0) return ok_status();

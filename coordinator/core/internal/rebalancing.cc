@@ -14,10 +14,6 @@ namespace {
 
 constexpr const char* kRebalancer = "rebalancer";
 
-void append(std::vector<Write>& writes, std::vector<Write> more) {
-  std::move(more.begin(), more.end(), std::back_inserter(writes));
-}
-
 std::string split_of(const Job& job) {
   return plan::to_text(job.spec->parallel.split);
 }

@@ -32,10 +32,9 @@ void recover(Turn& turn, Job& job, const std::string& reason, Duration delay, st
   turn.placing_due = true;
   job.recover_at = turn.now.time + delay;
   std::vector<Write> writes = unsaved_progress(job);
-  std::move(more.begin(), more.end(), std::back_inserter(writes));
-  more = move_job(turn, job, JobState::Recovering, fmt::format("attempt {}: {}", job.status.attempt, reason),
-                  "coordinator");
-  std::move(more.begin(), more.end(), std::back_inserter(writes));
+  append(writes, std::move(more));
+  append(writes, move_job(turn, job, JobState::Recovering,
+                          fmt::format("attempt {}: {}", job.status.attempt, reason), "coordinator"));
   turn.save(std::move(writes));
   end_attempt(turn, job, reason);
 }

@@ -194,7 +194,7 @@ void save_progress(Turn& turn, Job& job) {
     job.stages_saved_at = turn.now.time;
   }
   if (turn.now.time - job.measurements_saved_at >= kMeasurementsSavedEvery) {
-    for (Write& write : measured(job)) writes.push_back(std::move(write));
+    append(writes, measured(job));
     job.measurements_saved_at = turn.now.time;
   }
   job.steps_saved = end;

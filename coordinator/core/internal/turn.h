@@ -2,6 +2,8 @@
 // Turn.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +43,11 @@ struct Turn {
     emit(Say{log::Level::Warning, one_line(fmt::format(format, std::forward<Args>(args)...))});
   }
 };
+
+// Behind those that are there.
+inline void append(std::vector<Write>& writes, std::vector<Write> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(writes));
+}
 
 // jobs.cc: states, submission, cancellation, ends.
 void changed(Turn& turn, Job& job);
