@@ -10,15 +10,12 @@
 #include <vector>
 
 namespace penstock {
-namespace {
 
 Status refused_by_system(const std::string& path, const char* what, int reason) {
   const bool full = reason == ENOSPC || reason == EDQUOT;
   return error(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, "{} cannot be {}: {}", path,
                what, std::strerror(reason));
 }
-
-}  // namespace
 
 StatusOr<AtomicFile> AtomicFile::create(const std::string& path) {
   AtomicFile file;

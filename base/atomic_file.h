@@ -47,6 +47,9 @@ Status write_atomically(const std::string& path, std::string_view text);
 // the path: Unavailable, ResourceExhausted as above.
 Status make_folder(const std::string& path);
 
+// "PATH cannot be WHAT: ...", of an errno: ResourceExhausted where the disk or quota is full, else Unavailable.
+Status refused_by_system(const std::string& path, const char* what, int reason);
+
 // Makes names that were added to or removed from the folder survive a crash of the machine.
 Status sync_folder(const std::string& folder);
 

@@ -6,22 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/utf8.h"
 
 namespace penstock {
 namespace {
 
 constexpr size_t kLongestHolder = 200;  // bytes
-
-Status refused(const std::string& path, const char* what) {
-  const bool full = errno == ENOSPC || errno == EDQUOT;
-  return error(full ? StatusCode::kResourceExhausted : StatusCode::kUnavailable, "{} cannot be {}: {}", path,
-               what, std::strerror(errno));
-}
 
 std::string holder_of(const FileDescriptor& fd) {
   std::array<char, kLongestHolder> text{};
@@ -37,14 +31,15 @@ std::string holder_of(const FileDescriptor& fd) {
 
 StatusOr<FileLock> FileLock::take(const std::string& path, const std::string& holder) {
   FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!fd.is_open()) return refused(path, "opened");
+  if (!fd.is_open()) return refused_by_system(path, "opened", errno);
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return already_exists("{}: held by {}", path, holder_of(fd));
-    if (errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP) return refused(path, "locked");
+    if (errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP)
+      return refused_by_system(path, "locked", errno);
   }
   const std::string line = holder.substr(0, kLongestHolder - 1) + "\n";
   if (ftruncate(fd.get(), 0) != 0 || pwrite(fd.get(), line.data(), line.size(), 0) < 0)
-    return refused(path, "written");
+    return refused_by_system(path, "written", errno);
   return FileLock(std::move(fd));
 }
 

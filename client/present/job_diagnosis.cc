@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/present/job_words.h"
 #include "plan/interop/stage_trace.h"
 #include "plan/render/table.h"
 
@@ -31,7 +32,7 @@ std::string table_text(const Diagnosis& diagnosis) {
     std::vector<std::string> row = {fmt::format("{}", stage), factor_text(diagnosis.stage_factor[stage]),
                                     fmt::format("{:.1f} %", 100 * diagnosis.spread[stage])};
     for (size_t replica = 0; replica < shown; ++replica) {
-      row.push_back(fmt::format("{:.4g}ms", diagnosis.median_ms[stage][replica]));
+      row.push_back(ms_text(diagnosis.median_ms[stage][replica]));
     }
     table.add_row(std::move(row));
   }

@@ -60,6 +60,10 @@ std::string shortest_decimal(double value) {
   return std::string(text.data(), end);
 }
 
+std::string ms_text(double ms) {
+  return fmt::format("{:.4g}ms", ms);
+}
+
 std::string loss_text(const v1::Job& job) {
   return job.has_loss() ? plan::bounded_decimal(job.loss(), 4) : "-";
 }

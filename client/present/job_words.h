@@ -24,6 +24,9 @@ int exit_code_of(const v1::Job& job);
 // The shortest decimal that reads back to the same double: "5.545177444479562"; "nan", "inf", "-inf".
 std::string shortest_decimal(double value);
 
+// "8.376ms": for people, four digits.
+std::string ms_text(double ms);
+
 // "2.3456": for people, four digits after the point; "-" when absent.
 std::string loss_text(const v1::Job& job);
 // Of the last pass and after which step: "2.3457 (step 100)"; "-" before the first.

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/present/stage_curves.h"
+#include "client/present/job_words.h"
 #include "plan/render/table.h"
 #include "plan/spec/split_source.h"
 
@@ -10,10 +10,6 @@ namespace penstock::client {
 namespace {
 
 using plan::Table;
-
-std::string ms_text(double ms) {
-  return fmt::format("{:.4g}ms", ms);
-}
 
 bool is_undone(const std::optional<plan::MoveCheck>& last_move) {
   return last_move && !last_move->answer.move;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "client/present/job_words.h"
 #include "plan/diagnosis/statistics.h"
 #include "plan/render/bars.h"
 #include "plan/render/curves_svg.h"
@@ -18,10 +19,6 @@ namespace {
 using plan::Table;
 
 constexpr int kBarWidth = 32;
-
-std::string ms_text(double ms) {
-  return fmt::format("{:.4g}ms", ms);
-}
 
 double p95_ms(const std::vector<plan::StageSamples>& stage) {
   std::vector<double> totals;

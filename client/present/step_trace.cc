@@ -31,12 +31,6 @@ bool in_range(int64_t start_ns, int64_t took_ns) {
   return start_ns >= 0 && took_ns >= 0 && start_ns < kLongest && took_ns < kLongest;
 }
 
-plan::Passage passage_of(const v1::TracedWait& wait) {
-  const int64_t before = wait.gradient() ? 1 : -1;
-  return {StageIndex(wait.stage() + before), StageIndex(wait.stage()), MicrobatchIndex(wait.microbatch()),
-          wait.gradient() ? plan::Flow::Gradient : plan::Flow::Activation};
-}
-
 StatusOr<plan::MeasuredRank> measured_rank(const v1::StepTrace& rank, int64_t offset) {
   plan::MeasuredRank measured;
   for (const v1::TracedWork& work : rank.works()) {
@@ -57,7 +51,10 @@ StatusOr<plan::MeasuredRank> measured_rank(const v1::StepTrace& rank, int64_t of
                               wait.start_ns(), wait.took_ns());
     }
     const int64_t start = offset + wait.start_ns();
-    measured.waits.push_back({passage_of(wait), start, start + wait.took_ns()});
+    const plan::Flow flow = wait.gradient() ? plan::Flow::Gradient : plan::Flow::Activation;
+    measured.waits.push_back(
+        {plan::passage_into(StageIndex(wait.stage()), MicrobatchIndex(wait.microbatch()), flow), start,
+         start + wait.took_ns()});
   }
   return measured;
 }

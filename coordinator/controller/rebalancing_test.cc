@@ -48,6 +48,15 @@ class RebalancedJob : public CoreControllerTest {
       }
     }
   }
+  // Until the executors of its first attempt are gone.
+  void train_and_lose_a_rank() {
+    const std::vector<Assignment> first = assigned();
+    train(first, 40);
+    say(*worker_of[1], RankFailed{first[1].attempt, first[1].rank, 40, "ended", -1, 9});
+    wait_for("tiny", Recovering);
+    for (size_t rank = 0; rank < 2; ++rank)
+      say(*worker_of[rank], ExecutorStopped{first[rank].attempt, first[rank].rank});
+  }
   FakeWorker workers[2];
   FakeWorker* worker_of[2] = {};
 };
@@ -58,12 +67,7 @@ TEST_F(RebalancedJob, that_loses_a_rank_starts_again_with_the_split_that_it_shou
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ASSERT_EQ(outcome->notes.size(), 1u);
   EXPECT_THAT(outcome->notes[0], HasSubstr("nothing is moved before the job's next start"));
-  const std::vector<Assignment> first = assigned();
-  train(first, 40);
-  say(*worker_of[1], RankFailed{first[1].attempt, first[1].rank, 40, "ended", -1, 9});
-  wait_for("tiny", Recovering);
-  for (size_t rank = 0; rank < 2; ++rank)
-    say(*worker_of[rank], ExecutorStopped{first[rank].attempt, first[rank].rank});
+  train_and_lose_a_rank();
   const std::vector<Assignment> second = assigned();
   for (const Assignment& assignment : second)
     EXPECT_EQ(plan::to_text(assignment.split), "[[embedding, 0, 1, 2], [3, head]]");
@@ -83,12 +87,7 @@ TEST_F(RebalancedJob, starts_as_it_is_when_the_question_on_its_split_needs_more_
   start(options);
   for (int w = 0; w < 2; ++w) workers[w] = open(fmt::format("worker-{}", w));
   ASSERT_TRUE(submit({.spec_yaml = kUneven}).ok());
-  const std::vector<Assignment> first = assigned();
-  train(first, 40);
-  say(*worker_of[1], RankFailed{first[1].attempt, first[1].rank, 40, "ended", -1, 9});
-  wait_for("tiny", Recovering);
-  for (size_t rank = 0; rank < 2; ++rank)
-    say(*worker_of[rank], ExecutorStopped{first[rank].attempt, first[rank].rank});
+  train_and_lose_a_rank();
   for (const Assignment& assignment : assigned())
     EXPECT_EQ(plan::to_text(assignment.split), "[[embedding, 0], [1, 2, 3, head]]");
 }

@@ -20,6 +20,12 @@ struct Passage {
   auto operator<=>(const Passage&) const = default;
 };
 
+// The tensor that `target` waits for.
+inline Passage passage_into(StageIndex target, MicrobatchIndex microbatch, Flow flow) {
+  const int64_t before = flow == Flow::Gradient ? 1 : -1;
+  return {StageIndex(target.value + before), target, microbatch, flow};
+}
+
 // The tensor that `work` needs from a neighbour: none at the pipeline's ends, nor for a weight gradient.
 inline std::optional<Passage> incoming(const Work& work, int stages) {
   const StageIndex before(int64_t{work.stage.value} - 1), after(int64_t{work.stage.value} + 1);

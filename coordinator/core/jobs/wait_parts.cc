@@ -20,11 +20,6 @@ int64_t offset_of(const StepTrace& first, const StepTrace& rank) {
   return first.clock == rank.clock ? rank.monotonic_ns - first.monotonic_ns : rank.unix_ns - first.unix_ns;
 }
 
-plan::Passage passage_of(const TracedWait& wait) {
-  const int64_t before = wait.flow == plan::Flow::Gradient ? 1 : -1;
-  return {StageIndex(wait.stage.value + before), wait.stage, wait.microbatch, wait.flow};
-}
-
 }  // namespace
 
 std::vector<WaitParts> wait_parts(const std::vector<StepTrace>& ranks, const plan::ParallelSpec& parallel,
@@ -47,7 +42,8 @@ std::vector<WaitParts> wait_parts(const std::vector<StepTrace>& ranks, const pla
   std::vector<WaitParts> parts(ranks.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     for (const TracedWait& wait : ranks[rank].waits) {
-      const auto tensor = produced.find({pipeline_of(rank), passage_of(wait)});
+      const auto tensor =
+          produced.find({pipeline_of(rank), plan::passage_into(wait.stage, wait.microbatch, wait.flow)});
       if (tensor == produced.end()) continue;
       const int64_t start = offsets[rank] + wait.start_ns, end = offsets[rank] + wait.end_ns;
       const int64_t sent = std::clamp(tensor->second, start, end);
