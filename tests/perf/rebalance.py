@@ -24,9 +24,6 @@ import sys
 
 from tests.support import cluster as support
 
-ENDS = {"succeeded", "failed", "cancelled"}
-
-
 def split_text(split):
     return "[" + ", ".join("[" + ", ".join(map(str, stage)) + "]" for stage in split) + "]"
 
@@ -52,14 +49,7 @@ def train(cluster, text):
     """Runs a job to its end and returns its name."""
     path = cluster.folder / "job.yaml"
     path.write_text(text)
-    submitted = cluster.run("submit", path)
-    if submitted.returncode != 0:
-        sys.exit(submitted.stdout + submitted.stderr)
-    name = re.search(r"job/(\S+)", submitted.stdout).group(1)
-    job = cluster.wait_for_state(name, ENDS, 600)
-    if job["state"] != "succeeded":
-        sys.exit(f"{name}: {job['state']}: {job['reason']}")
-    return name
+    return cluster.train(path)["name"]
 
 
 def step_seconds(cluster, name):

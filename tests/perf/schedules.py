@@ -57,12 +57,7 @@ def job_of(schedule, stages_per_rank, options):
 def train(cluster, schedule, stages_per_rank, options):
     path = cluster.folder / f"{schedule}.yaml"
     path.write_text(job_of(schedule, stages_per_rank, options))
-    submitted = cluster.run("submit", path)
-    if submitted.returncode != 0:
-        sys.exit(submitted.stdout + submitted.stderr)
-    job = cluster.wait_for_state(schedule, {"succeeded", "failed", "cancelled"}, 600)
-    if job["state"] != "succeeded":
-        sys.exit(f"{schedule}: {job['state']}: {job['reason']}")
+    job = cluster.train(path)
     message = cluster.job_message(schedule)
     assert message.schedule == schedule, message.schedule
     return job["weights_digest"], message, cluster.json("trace", schedule)

@@ -150,6 +150,12 @@ class Cluster(contextlib.AbstractContextManager):
         wait_until(reached, seconds, lambda: f"job {name} is {states}: found {job.get('state')} ({job.get('reason')})")
         return job
 
+    def train(self, path, seconds=600):
+        """Runs a job file to its end and returns the job. Nothing polls, so that what is measured has the machine for itself."""
+        found = self.run("submit", path, "--follow", timeout=seconds)
+        assert found.returncode == 0, found.stdout + found.stderr
+        return self.job(re.search(r"job/([a-z0-9-]+)", found.stdout).group(1))
+
     def kill(self, name, number=signal.SIGKILL):
         self.processes[name].send_signal(number)
 
