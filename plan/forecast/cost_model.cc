@@ -26,25 +26,33 @@ int64_t in_ns(double seconds) {
   return std::llround(1e9 * std::min(seconds, kLongestSeconds));
 }
 
-ItemTime time_of(const JobSpec& job, const Item& item, const DeviceRates& rates) {
+struct TypeTimes {
+  ItemTime microbatch;
+  int64_t update_ns = 0;  // of a step
+};
+
+TypeTimes times_of(const JobSpec& job, const Item& item, const DeviceRates& rates) {
   const ItemOperations operations = operations_of(job, item);
-  const double update = seconds_of(operations.update, rates) / static_cast<double>(job.microbatches());
-  return {in_ns(seconds_of(operations.forward, rates)),
-          in_ns(seconds_of(operations.backward, rates) + update)};
+  return {{in_ns(seconds_of(operations.forward, rates)), in_ns(seconds_of(operations.backward, rates))},
+          in_ns(seconds_of(operations.update, rates))};
 }
 
 // A message is written and read as any other tensor.
 JobCosts costs_at(const JobSpec& job, const DeviceRates& rates) {
-  std::map<std::string, ItemTime> by_type;  // blocks are many, and of few types
+  std::map<std::string, TypeTimes> by_type;  // blocks are many, and of few types
   std::vector<ItemTime> times;
+  std::vector<int64_t> updates;
   for (const Item& item : model_items(job.model)) {
     const std::string type = cost_type_of(job, item);
     auto found = by_type.find(type);
-    if (found == by_type.end()) found = by_type.emplace(type, time_of(job, item, rates)).first;
-    times.push_back(found->second);
+    if (found == by_type.end()) found = by_type.emplace(type, times_of(job, item, rates)).first;
+    times.push_back(found->second.microbatch);
+    updates.push_back(found->second.update_ns);
   }
   const double message = 2 * static_cast<double>(job.boundary_bytes()) / rates.bytes_per_second;
-  return {layers_of(job, times), std::min(kLongestLatencyNs, in_ns(message))};
+  JobCosts costs{layers_of(job, times), std::min(kLongestLatencyNs, in_ns(message))};
+  costs.layers.update_ns = std::move(updates);
+  return costs;
 }
 
 // "100 G", "312 T".

@@ -26,9 +26,10 @@ TEST(RatesModel, items_take_what_they_compute_and_move_over_the_rates) {
   const ItemOperations block = operations_of(job, {ItemKind::Block, LayerIndex(5)});
   const double forward = block.forward.flops / 1e9 + block.forward.bytes / 1e10;
   EXPECT_NEAR(static_cast<double>(costs->layers.forward_ns[6]), 1e9 * forward, 1);
-  // Of its 16 microbatches each carries a sixteenth of the step's update.
-  const double rest = block.backward.flops / 1e9 + (block.backward.bytes + block.update.bytes / 16) / 1e10;
-  EXPECT_NEAR(static_cast<double>(costs->layers.layers[6].keep.time_ns), 1e9 * (forward + rest), 2);
+  const double backward = block.backward.flops / 1e9 + block.backward.bytes / 1e10;
+  EXPECT_NEAR(static_cast<double>(costs->layers.layers[6].keep.time_ns), 1e9 * (forward + backward), 2);
+  ASSERT_EQ(costs->layers.update_ns.size(), 10u);
+  EXPECT_NEAR(static_cast<double>(costs->layers.update_ns[6]), 1e9 * block.update.bytes / 1e10, 1);
   EXPECT_EQ(costs->latency_ns, 410);  // 2,048 bytes written and read, 10 a nanosecond
   EXPECT_THAT(message(rates_model({.flops_per_second = 0, .bytes_per_second = 1e9}).status()),
               HasSubstr("device rates: expected 1e3 to 1e21"));

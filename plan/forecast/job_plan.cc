@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "plan/interop/planning_json.h"
+#include "plan/rebalancing/layer_fit.h"
 #include "plan/schedule/families.h"
 #include "plan/simulation/costs.h"
 #include "plan/spec/schedule_source.h"
@@ -74,6 +75,8 @@ StatusOr<PlanningRequest> planning_request(const JobSpec& job, const LayerCostMo
   PlanningRequest request;
   request.layers = std::move(costs.layers.layers);
   request.forward_ns = std::move(costs.layers.forward_ns);
+  request.update_ns = std::move(costs.layers.update_ns);
+  request.updates_wait = updates_wait(job);
   request.split_backward_bytes = std::move(costs.layers.split_backward_bytes);
   request.rank_bytes = costs.layers.rank_bytes;
   request.rank_speed = std::move(costs.layers.rank_speed);

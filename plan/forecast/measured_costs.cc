@@ -106,7 +106,7 @@ StatusOr<JobCosts> costs_of(const Measured& measured, const JobSpec& job) {
   if (measured.update_ns_per_byte == 0) return costs;
   LayerCosts bytes = costs.layers;
   PENSTOCK_RETURN_IF_ERROR(predict_bytes(job, bytes));
-  add_update(measured.update_ns_per_byte, job, bytes, costs.layers);
+  add_update(measured.update_ns_per_byte, bytes, costs.layers);
   return costs;
 }
 

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <numeric>
+
+#include "plan/forecast/job_plan.h"
 #include "plan/forecast/testing/jobs.h"
 
 namespace penstock::plan {
@@ -65,16 +68,30 @@ TEST(MeasuredCosts, two_sizes_of_microbatch_give_those_of_any) {
   expect_truth(*model, job_of({.microbatch_size = "8"}));
 }
 
-TEST(MeasuredCosts, what_the_optimizer_took_goes_with_the_parameters_and_once_a_step) {
+TEST(MeasuredCosts, what_the_optimizer_took_is_shared_out_by_bytes_for_a_step_of_any_size) {
   MeasuredJobRuns runs = measured("before", job_of({}));
-  const int64_t without = measured_model({runs})->costs(runs.job)->layers.layers[1].keep.time_ns;
-  runs.runs[0].optimizer_seconds = {0.01, 0.01, 0.01, 0.01};
-  const auto of_update = [&](const std::string& batch) {
-    const auto costs = measured_model({runs})->costs(job_of({.global_batch_size = batch}));
-    return costs->layers.layers[1].keep.time_ns - without;
-  };
-  EXPECT_GT(of_update("16"), 0);
-  EXPECT_NEAR(static_cast<double>(of_update("32")), static_cast<double>(of_update("16")) / 2, 2);
+  EXPECT_THAT(measured_model({runs})->costs(runs.job)->layers.update_ns, ::testing::IsEmpty());
+  runs.runs[0].optimizer_seconds = {0.01, 0.02, 0.03, 0.04};
+  for (const std::string batch : {"16", "32"}) {
+    const JobSpec job = job_of({.global_batch_size = batch});
+    const LayerCosts layers = measured_model({runs})->costs(job)->layers;
+    ASSERT_EQ(layers.update_ns.size(), layers.layers.size());
+    EXPECT_NEAR(
+        static_cast<double>(std::accumulate(layers.update_ns.begin(), layers.update_ns.end(), int64_t{0})),
+        1e8, 20);
+    EXPECT_EQ(layers.update_ns[1], layers.update_ns[2]);
+  }
+}
+
+TEST(MeasuredCosts, updates_wait_for_the_norm_unless_steps_are_post_validated) {
+  MeasuredJobRuns runs = measured("before", job_of({}));
+  runs.runs[0].optimizer_seconds = {0.01, 0.02, 0.03, 0.04};
+  const LayerCostModel model = *measured_model({runs});
+  const PlanningRequest request = *planning_request(runs.job, model, {});
+  EXPECT_EQ(request.update_ns, model.costs(runs.job)->layers.update_ns);
+  EXPECT_TRUE(request.updates_wait);
+  const JobSpec post_validated = job_of({.parallel = ", optimizer_step: post-validated"});
+  EXPECT_FALSE(planning_request(post_validated, model, {})->updates_wait);
 }
 
 TEST(MeasuredCosts, a_step_that_the_costs_miss_is_the_error) {

@@ -19,6 +19,7 @@ namespace penstock::plan {
 struct LayerCosts {
   std::vector<LayerCost> layers;
   std::vector<int64_t> forward_ns;            // of each layer's keep.time_ns
+  std::vector<int64_t> update_ns;             // of each layer, of the optimizer in a step; empty: not known
   std::vector<int64_t> split_backward_bytes;  // of each layer, where they are known: plan/planning
   int64_t rank_bytes = 0;                     // that every rank holds, whatever its layers
   std::vector<int64_t> rank_speed;            // in millionths; empty: all the same

@@ -20,6 +20,7 @@ constexpr int64_t kSearchTries = 2'000;
 constexpr int kMovesMax = 12;                     // of a layer, after the exact split
 constexpr int64_t kPlayedActionsMax = 3'000'000;  // by all simulations of those moves
 constexpr int kLatencyNsMax = 1'000'000'000;
+constexpr int64_t kUpdateNsMax = 1'000'000'000'000'000;
 constexpr int64_t kSearchTicksMax = int64_t{1} << 32;  // of a stage's time: more than its search tells apart
 
 size_t at(int index) {
@@ -102,8 +103,17 @@ bool splits_backwards(const ComputeProgram& program) {
   });
 }
 
+// What of a layer's update counts as part of each microbatch.
+int64_t update_share_ns(const PlanningRequest& request, size_t layer) {
+  return request.update_ns.empty() ? 0 : request.update_ns[layer] / std::max(1, request.microbatches);
+}
+
 std::vector<LayerCost> layers_for(const PlanningRequest& request, const ComputeProgram& program) {
   std::vector<LayerCost> layers = request.layers;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    layers[layer].keep.time_ns += update_share_ns(request, layer);
+    if (layers[layer].recompute) layers[layer].recompute->time_ns += update_share_ns(request, layer);
+  }
   if (request.split_backward_bytes.empty() || !splits_backwards(program)) return layers;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     layers[layer].keep.activation_bytes += request.split_backward_bytes[layer];
@@ -130,22 +140,35 @@ StatusOr<Made> make(const PlanningRequest& request, const ScheduleChoice& choice
 
 // --- a split, played.
 
-// Forward and backward of every stage; what recomputes does so in the backward.
+bool has_updates(const PlanningRequest& request, const Made& made) {
+  return request.updates_wait && made.program.updates == 1 && !request.update_ns.empty();
+}
+
+int64_t at_speed(const PlanningRequest& request, int rank, int64_t ns) {
+  constexpr double kLongest = 4e18;
+  if (request.rank_speed.empty()) return ns;
+  const double speed = static_cast<double>(request.rank_speed[at(rank)]) / kSpeedUnit;
+  return std::llround(std::min(static_cast<double>(ns) / speed, kLongest));
+}
+
+// Forward and backward of every stage, and updates; what recomputes does so in the backward.
 SimulationCosts costs_of(const PlanningRequest& request, const Made& made, const Partition& partition) {
   SimulationCosts costs;
   costs.latency = request.latency_ns;
+  const bool updates = has_updates(request, made);
+  if (updates) costs.updates.resize(at(request.ranks));
   for (int stage = 0; stage + 1 < static_cast<int>(partition.boundaries.size()); ++stage) {
-    int64_t forward = 0, kept = 0;
+    const int rank = rank_of_stage(made.partition.placement, request.ranks, stage);
+    int64_t forward = 0, update = 0, share = 0;
     for (int layer = partition.boundaries[at(stage)]; layer < partition.boundaries[at(stage + 1)]; ++layer) {
       forward += request.forward_ns[at(layer)];
-      kept += request.layers[at(layer)].keep.time_ns;
+      if (!updates) continue;
+      update += request.update_ns[at(layer)];
+      share += update_share_ns(request, at(layer));
     }
-    const int64_t total = partition.stage_ns[at(stage)];  // at the speed of its rank
-    if (!request.rank_speed.empty()) {
-      const int rank = rank_of_stage(made.partition.placement, request.ranks, stage);
-      forward = static_cast<int64_t>(std::llround(static_cast<double>(forward) * kSpeedUnit /
-                                                  static_cast<double>(request.rank_speed[at(rank)])));
-    }
+    if (updates) costs.updates[at(rank)] += at_speed(request, rank, update);
+    forward = at_speed(request, rank, forward);
+    const int64_t total = partition.stage_ns[at(stage)] - at_speed(request, rank, share);
     const int64_t backward = std::max<int64_t>(0, total - forward);
     costs.stages.push_back({.forward = forward,
                             .input_gradient = backward - backward / 2,
@@ -158,11 +181,13 @@ SimulationCosts costs_of(const PlanningRequest& request, const Made& made, const
 int64_t longest_ns(const SimulationCosts& costs) {
   int64_t longest = costs.latency;
   for (const StageCosts& stage : costs.stages) longest = std::max({longest, stage.forward, *stage.backward});
+  for (const Ticks update : costs.updates) longest = std::max(longest, update);
   return longest;
 }
 
 SimulationCosts coarser(SimulationCosts costs, int64_t tick_ns) {
   costs.latency = in_ticks(costs.latency, tick_ns);
+  for (Ticks& update : costs.updates) update = in_ticks(update, tick_ns);
   for (StageCosts& stage : costs.stages) {
     stage.forward = in_ticks(stage.forward, tick_ns);
     stage.backward = in_ticks(*stage.backward, tick_ns);
@@ -298,6 +323,14 @@ Status check(const PlanningRequest& request) {
   if (!request.split_backward_bytes.empty() && request.split_backward_bytes.size() != request.layers.size()) {
     return invalid_argument("bytes of split backwards: expected {}, one a layer, found {}",
                             request.layers.size(), request.split_backward_bytes.size());
+  }
+  if (!request.update_ns.empty() && request.update_ns.size() != request.layers.size()) {
+    return invalid_argument("updates: expected {}, one a layer, found {}", request.layers.size(),
+                            request.update_ns.size());
+  }
+  for (const int64_t update : request.update_ns) {
+    if (update >= 0 && update <= kUpdateNsMax) continue;
+    return invalid_argument("updates: expected 0 to {} ns, found {}", kUpdateNsMax, update);
   }
   if (request.rank_bytes < 0 || request.rank_bytes > kRankBytesMax) {
     return invalid_argument("bytes of a rank: expected 0 to {}, found {}", kRankBytesMax, request.rank_bytes);

@@ -3,8 +3,9 @@
 //
 // For every schedule the exact split of plan/partition is made with the in-flight counts of that schedule's own program,
 // and the program is then played (plan/simulation) with the split's times: schedules are ranked by what a step takes, not
-// by their slowest rank. With few microbatches the fastest split is not the one with the least slowest rank, since filling
-// and draining count too: from there one layer at a time is handed to another stage while the simulation says that it pays.
+// by their slowest rank. With few microbatches the fastest split is not the one with the least slowest rank, since filling,
+// draining and updates count too: from there one layer at a time is handed to another stage while the simulation says that it
+// pays. For the exact split an update counts as part of each microbatch.
 //
 // Beside the plans stand baselines, the splits that people write without costs, on the schedule that the job asks for.
 //
@@ -37,6 +38,10 @@ struct ScheduleChoice {
 struct PlanningRequest {
   std::vector<LayerCost> layers;    // in model order
   std::vector<int64_t> forward_ns;  // of each layer's keep.time_ns; the rest is its backward
+  std::vector<int64_t> update_ns;   // of each layer, of the optimizer in a step; empty: nothing
+  // Whether ranks update their layers once all of them have their gradients, as the norm of all gradients asks for. Else, and
+  // where a program spans several steps, an update counts as part of each microbatch.
+  bool updates_wait = true;
   // Of each layer: what a microbatch in flight holds more where a backward is an I and a W. Empty: nothing. Where it is
   // said, schedules with such backwards recompute no layer: what their I recomputes lives on until W.
   std::vector<int64_t> split_backward_bytes;

@@ -237,6 +237,49 @@ TEST(PlannerTest, a_searched_plan_is_within_the_limit_and_comes_with_its_program
   EXPECT_FALSE(plan_training(request)->plans[0].program.has_value());
 }
 
+// Four layers of 1 ms forward and 2 ms backward.
+PlanningRequest four_layers() {
+  PlanningRequest request = request_of({1000, 2000}, 2, {1000, 2000}, {1000, 2000});
+  request.ranks = 2;
+  request.asked = {"1f1b", 1};
+  request.among = {request.asked};
+  return request;
+}
+
+TEST(PlannerTest, updates_that_wait_for_the_norm_come_before_the_next_step_and_others_in_each_microbatch) {
+  PlanningRequest request = four_layers();
+  const auto step_ns = [&] { return simulate_split(request, request.asked, {0, 2, 4})->step_ns; };
+  EXPECT_EQ(step_ns(), 12'000'000);  // 2 + 2 + 4 + 4
+  request.update_ns = {3'000'000, 1'000'000, 1'000'000, 1'000'000};
+  EXPECT_EQ(step_ns(), 16'000'000);  // 4 of rank 0 before; the 2 of rank 1 pass beside its first forward
+  request.rank_speed = {kSpeedUnit / 2, kSpeedUnit};
+  EXPECT_EQ(step_ns(), 26'000'000);  // 8 before 4 + 2 + 4 + 8
+  request.rank_speed.clear();
+  request.updates_wait = false;
+  EXPECT_EQ(step_ns(), 18'000'000);  // 2 + 2 + 6 + 8
+}
+
+TEST(PlannerTest, layers_with_long_updates_are_apart_as_the_fastest_of_all_splits_has_it) {
+  PlanningRequest request = request_of({100, 100}, 14, {1000, 2000}, {3000, 5000});
+  request.ranks = 4;
+  request.microbatches = 8;
+  request.asked = {"1f1b", 1};
+  request.among = {request.asked};
+  const std::vector<int> without = plan_training(request)->plans[0].partition.boundaries;
+  request.update_ns.assign(16, 500'000);
+  request.update_ns[1] = request.update_ns[2] = request.update_ns[3] = 20'000'000;
+  int64_t fastest = INT64_MAX;
+  for (int a = 1; a < 14; ++a) {
+    for (int b = a + 1; b < 15; ++b) {
+      for (int c = b + 1; c < 16; ++c)
+        fastest = std::min(fastest, simulate_split(request, request.asked, {0, a, b, c, 16})->step_ns);
+    }
+  }
+  const StatusOr<PlanningAnswer> answer = plan_training(request);
+  EXPECT_EQ(answer->plans[0].step_ns, fastest);
+  EXPECT_NE(answer->plans[0].partition.boundaries, without);
+}
+
 TEST(PlannerTest, rules_of_thumb_count_blocks) {
   EXPECT_THAT(*counted_split(34, 8, Lighter::None), ElementsAre(0, 5, 9, 13, 17, 21, 25, 29, 34));
   EXPECT_THAT(*counted_split(33, 8, Lighter::Last), ElementsAre(0, 5, 9, 13, 17, 21, 25, 29, 33));
@@ -253,6 +296,12 @@ TEST(PlannerTest, bad_requests_are_refused) {
   request.forward_ns[3] = request.layers[3].keep.time_ns + 1;
   EXPECT_THAT(message(plan_training(request).status()),
               HasSubstr("layers[3]: expected a forward within its time"));
+  request = four_layers();
+  request.update_ns = {1, 2, 3};
+  EXPECT_THAT(message(plan_training(request).status()),
+              HasSubstr("updates: expected 4, one a layer, found 3"));
+  request.update_ns = {1, 2, 3, -1};
+  EXPECT_THAT(message(plan_training(request).status()), HasSubstr("updates: expected 0 to"));
   request = large_vocabulary();
   request.among = {{"dualpipe", 1}, {"1f1c", 1}};
   const StatusOr<PlanningAnswer> answer = plan_training(request);

@@ -81,10 +81,14 @@ double update_ns_per_byte(const MeasuredRun& run, const JobSpec& job, const Laye
   return seconds > 0 && std::isfinite(seconds) && all > 0 ? 1e9 * seconds / all : 0;
 }
 
-void add_update(double ns_per_byte, const JobSpec& job, const LayerCosts& bytes, LayerCosts& times) {
-  const double ns = ns_per_byte / static_cast<double>(job.microbatches());
-  for (size_t i = 0; i < times.layers.size(); ++i)
-    times.layers[i].keep.time_ns += std::llround(ns * static_cast<double>(bytes.layers[i].keep.static_bytes));
+bool updates_wait(const JobSpec& job) {
+  return !job.is_asynchronous() && job.parallel.optimizer_step == "barrier";
+}
+
+void add_update(double ns_per_byte, const LayerCosts& bytes, LayerCosts& times) {
+  times.update_ns.clear();
+  for (const LayerCost& layer : bytes.layers)
+    times.update_ns.push_back(std::llround(ns_per_byte * static_cast<double>(layer.keep.static_bytes)));
 }
 
 }  // namespace penstock::plan

@@ -38,7 +38,10 @@ StatusOr<LayerFit> fit_layers(const std::vector<JobRuns>& measured);
 // What the optimizer took of a step of the run, in nanoseconds a static byte of its job's layers: most of its time goes with the
 // parameters, whose share of the bytes is the same everywhere. 0: not measured.
 double update_ns_per_byte(const MeasuredRun& run, const JobSpec& job, const LayerCosts& bytes);
-// Adds that to the times of a job's layers, for a microbatch. `bytes`: of the same layers, maybe `times` itself.
-void add_update(double ns_per_byte, const JobSpec& job, const LayerCosts& bytes, LayerCosts& times);
+// Whether ranks update their layers once all of them have their gradients: in steps that are neither asynchronous nor
+// post-validated.
+bool updates_wait(const JobSpec& job);
+// Says what of a step's update each layer takes. `bytes`: of the same layers, maybe `times` itself.
+void add_update(double ns_per_byte, const LayerCosts& bytes, LayerCosts& times);
 
 }  // namespace penstock::plan

@@ -35,10 +35,12 @@ StatusOr<PlanningRequest> request_of(const JobSpec& job, const FittedTimes& fitt
   }
   LayerCosts costs = layers_of(job, times);
   PENSTOCK_RETURN_IF_ERROR(predict_bytes(job, costs));
-  add_update(update_ns_per_byte(run, job, costs), job, costs, costs);
+  add_update(update_ns_per_byte(run, job, costs), costs, costs);
   PlanningRequest request;
   request.layers = std::move(costs.layers);
   request.forward_ns = std::move(costs.forward_ns);
+  request.update_ns = std::move(costs.update_ns);
+  request.updates_wait = updates_wait(job);
   request.split_backward_bytes = std::move(costs.split_backward_bytes);
   request.ranks = job.parallel.pipeline;
   request.microbatches = static_cast<int>(job.microbatches());

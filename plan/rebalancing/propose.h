@@ -3,12 +3,13 @@
 //   1. layer costs      typed least squares over the stage totals of all measured splits (plan/calibration)
 //   2. the best split   exact, within the memory budget, with the in-flight counts of the job's own program
 //                       (plan/partition), then handed on layer by layer while its simulation gets faster (plan/planning)
-//   3. its step         what the simulation says of the best split, times what was measured over what it says of this one
+//   3. its step         what the simulation says of the best split, times what was measured over what it says of this one;
+//                       from step to step, as every rank updates its layers once all gradients are there
 //   4. move or stay     plan/diagnosis/should_move: both halves of the measured steps must agree, and the gain must exceed
 //                       the model's error
 //
 // Schedule, stages a rank, microbatches and everything else stay: the losses keep every bit. What the optimizer took is shared out over
-// the layers by their bytes and counts as part of each microbatch.
+// the layers by their bytes.
 // Pure; any thread.
 #pragma once
 

@@ -10,7 +10,7 @@ namespace {
 internal::ProgramSize size_of(const ComputeProgram& program) {
   int64_t actions = 0;
   for (const auto& of_rank : program.actions) actions += static_cast<int64_t>(of_rank.size());
-  return {program.ranks, program.stages(), actions};
+  return {program.ranks, program.stages(), actions, program.updates};
 }
 
 }  // namespace
@@ -30,6 +30,8 @@ StatusOr<Simulation> simulate(const LoweredProgram& program, const SimulationCos
     instructions += static_cast<int64_t>(rank.instructions.size());
   const int ranks = static_cast<int>(program.ranks.size());
   PENSTOCK_RETURN_IF_ERROR(internal::check_costs({ranks, program.ranks.front().stages, instructions}, costs));
+  if (!costs.updates.empty())
+    return invalid_argument("costs: updates: a lowered program has its own, expected none");
   return internal::LoweredPlayer(program, costs).play();
 }
 

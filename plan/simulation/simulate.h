@@ -3,7 +3,7 @@
 // ranks hold meanwhile.
 //
 // Papers give one name to different figures. Here:
-//   makespan           end of the last action minus start of the first, over all ranks
+//   makespan           end of the last action minus start of the first, over all ranks, updates before it included
 //   max_stage_span     the longest of one rank: end of its last action minus start of its first; the "span" of
 //                      the zero-bubble papers. ZB-H2 shortens it and not the makespan
 //   bubble_fraction    idle / total, total being ranks x makespan: (P-1)/(m+P-1) for 1F1B
@@ -65,7 +65,10 @@ struct ResidentWaits {
 
 struct SimulationCosts {
   std::vector<StageCosts> stages;  // one per stage
-  Ticks overlapped_pair = 0;       // 0: the sum of its halves
+  // [rank]: of the optimizer, for the step before. All ranks begin it at 0, when the norm of all gradients is known, and their
+  // first action after it: the makespan, from 0 on, is then the time from step to step. Empty: none.
+  std::vector<Ticks> updates;
+  Ticks overlapped_pair = 0;  // 0: the sum of its halves
 
   // Of every link between two ranks that `links` does not name.
   Ticks latency = 0;
@@ -86,6 +89,7 @@ struct TimedAction {
 struct RankTimeline {
   std::vector<TimedAction> actions;
   Ticks busy = 0;
+  Ticks update = 0;           // of busy: the optimizer's, before the first action
   Ticks slowed = 0;           // of busy: what resident waits added
   Ticks idle_warm_up = 0;     // before the first action
   Ticks idle_cool_down = 0;   // after the last action, until the makespan
@@ -124,13 +128,13 @@ struct Simulation {
 
 // The program must be valid (verify). Every receive is ready and no slot is ever missing. FailedPrecondition
 // when `Aligned` does not apply, with the reason. InvalidArgument: costs that are negative, of another shape,
-// or so large that times could overflow.
+// or so large that times could overflow; updates of a program of several steps.
 StatusOr<Simulation> simulate(const ComputeProgram& program, const SimulationCosts& costs,
                               Timeline timeline = Timeline::Earliest);
 
 // As the ranks' interpreters would run it: a message passes when it is sent and its receive is posted, a send
 // slot is free again when its message has left, and resident waits slow the compute beside them. Errors as
-// above; FailedPrecondition also when the ranks wait for each other.
+// above; FailedPrecondition also when the ranks wait for each other. Costs have no updates: these are instructions.
 StatusOr<Simulation> simulate(const LoweredProgram& program, const SimulationCosts& costs);
 
 // The longest time of anything that simulate() takes for this program: sums of more could overflow.

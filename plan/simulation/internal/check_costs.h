@@ -9,6 +9,7 @@ struct ProgramSize {
   int ranks = 0;
   int stages = 0;
   int64_t actions = 0;  // of all ranks
+  int updates = 1;      // steps that they span
 };
 
 // With waits that slow an action down to one block of `blocks`; 1: none do.

@@ -13,8 +13,10 @@ Player::Player(const ComputeProgram& program, const SimulationCosts& costs)
       deliveries_(program.stages(), program.total_microbatches()),
       is_blocked_(program.ranks, false) {
   result_.ranks.resize(program.ranks);
-  for (int rank = 0; rank < program.ranks; ++rank)
+  for (int rank = 0; rank < program.ranks; ++rank) {
     result_.ranks[rank].actions.reserve(program.actions[rank].size());
+    if (!costs.updates.empty()) result_.ranks[rank].update = costs.updates[rank];
+  }
   plan_routes();
 }
 
@@ -78,7 +80,8 @@ Status Player::play_earliest() {
       const Ticks arrival = arrival_of(actions[played.size()]);
       is_blocked_[rank] = arrival == kUnknown;
       if (is_blocked_[rank]) break;
-      run(rank, std::max(played.empty() ? 0 : played.back().end, arrival));
+      const Ticks free_since = played.empty() ? result_.ranks[rank].update : played.back().end;
+      run(rank, std::max(free_since, arrival));
     }
   }
   for (int rank = 0; rank < program_.ranks; ++rank) {

@@ -10,10 +10,14 @@ struct Extent {
   Ticks end = 0;
 };
 
-// Start of the first action and end of the last.
+// Start of the first action and end of the last; updates begin at 0.
 Extent extent_of(const Simulation& simulation) {
   Extent extent{INT64_MAX, 0};
   for (const RankTimeline& rank : simulation.ranks) {
+    if (rank.update > 0) {
+      extent.origin = 0;
+      extent.end = std::max(extent.end, rank.update);
+    }
     if (rank.actions.empty()) continue;
     extent.origin = std::min(extent.origin, rank.actions.front().start);
     extent.end = std::max(extent.end, rank.actions.back().end);
@@ -42,10 +46,10 @@ Ticks in_transfer(const TimedDelivery* input, Ticks free_since, Ticks start, Tim
 void add_idle_times(const Deliveries& deliveries, const Extent& extent, Timeline kind,
                     RankTimeline& timeline) {
   if (timeline.actions.empty()) {
-    timeline.idle_warm_up = extent.end - extent.origin;
+    timeline.idle_warm_up = extent.end - extent.origin - timeline.update;
     return;
   }
-  timeline.idle_warm_up = timeline.actions.front().start - extent.origin;
+  timeline.idle_warm_up = timeline.actions.front().start - extent.origin - timeline.update;
   timeline.idle_cool_down = extent.end - timeline.actions.back().end;
   Ticks free_since = timeline.actions.front().start;
   for (const TimedAction& timed : timeline.actions) {
@@ -85,6 +89,7 @@ void summarise(const Deliveries& deliveries, Simulation& simulation) {
   Ticks busy = 0;
   for (RankTimeline& rank : simulation.ranks) {
     Ticks previous_start = -1;
+    rank.busy += rank.update;
     for (const TimedAction& timed : rank.actions) {
       rank.busy += timed.end - timed.start;
       classify(deliveries, timed.action.work, previous_start, simulation);
