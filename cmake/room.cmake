@@ -1,4 +1,5 @@
-# A room is a folder: its *.cc become one library, its *_test.cc one test program, its *_bench.cc one benchmark.
+# A room is a folder: its *.cc become one library, its *_test.cc and what stands in its testing/ one test program, its
+# *_bench.cc one benchmark.
 #
 #   penstock_room(plan/schedule USES base LIBRARIES ... TEST_USES ... TEST_LIBRARIES ...)
 #       USES: the rooms whose headers it may include, checked by tests/architecture against every #include.
@@ -53,12 +54,13 @@ function(penstock_build_room path)
   endforeach()
   penstock_room_target(${path} target)
   penstock_room_files(${path} files)
+  set(of_tests "_test\\.cc$|^${CMAKE_SOURCE_DIR}/${path}/(.*/)?testing/")
   set(tests ${files})
-  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "${of_tests}")
   set(benches ${files})
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   set(sources ${files})
-  list(FILTER sources EXCLUDE REGEX "_(test|bench)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_bench\\.cc$|${of_tests}")
 
   if(ROOM_PROGRAM)
     add_executable(${target} ${sources})
