@@ -132,7 +132,8 @@ SplitAnswer move_to(const SplitQuestion& question, const plan::Proposal& proposa
   SplitAnswer answer{
       .advice = Move, .split = plan::to_text(proposal.best), .gain = proposal.answer.predicted_gain};
   if (was_undone(question, answer.split))
-    return stay("the best split is one that did not pay before: " + stages_text(proposal.best));
+    return stay("the best split is one that did not pay, or not start, before: " +
+                stages_text(proposal.best));
   if (question.moves.undone.size() >= kMostUndone)
     return stay(fmt::format("{} moves have not paid already", question.moves.undone.size()));
   answer.because =

@@ -193,6 +193,21 @@ std::optional<std::string> different_arithmetic(const Attempt& attempt, RankInde
   return std::nullopt;
 }
 
+// Of the failure that a rank has told of; nothing while it is too early to say. A machine that dies without a word is felt by
+// its peers at once and missed when its lease ends: before a split is blamed, all its workers must have been heard.
+std::optional<Cause> settled_cause(const Turn& turn, const Job& job) {
+  const std::optional<Suspicion>& suspicion = job.attempt->suspicion;
+  if (!suspicion || turn.now.time < suspicion->decide_at) return std::nullopt;
+  bool all_heard = true;
+  for (const RankState& rank : job.attempt->ranks) {
+    const Worker* worker = turn.state.fleet.find(rank.worker);
+    if (!worker || !worker->is_open() || worker->draining || worker->incarnation != rank.incarnation)
+      return Cause::Worker;
+    all_heard &= worker->heard > suspicion->since;
+  }
+  return all_heard || !tries_split(job) ? std::optional(Cause::Attempt) : std::nullopt;
+}
+
 // Steps that are done again with another arithmetic need not repeat theirs: whoever looks into a difference must know.
 void say_other_arithmetic(Turn& turn, Job& job) {
   const Attempt& attempt = *job.attempt;
@@ -390,13 +405,13 @@ void rank_finished(Turn& turn, Job& job, RankFinished report) {
 
 void suspect(Turn& turn, Job& job, const std::string& reason) {
   if (job.attempt->suspicion) return;
-  job.attempt->suspicion = Suspicion{reason, turn.now.time + turn.state.options.settling};
+  job.attempt->suspicion = Suspicion{reason, turn.now.time, turn.now.time + turn.state.options.settling};
 }
 
 void check_deadlines(Turn& turn, Job& job) {
   const Attempt& attempt = *job.attempt;
-  if (attempt.suspicion && turn.now.time >= attempt.suspicion->decide_at) {
-    fail_attempt(turn, job, std::string(attempt.suspicion->reason));
+  if (const std::optional<Cause> cause = settled_cause(turn, job)) {
+    fail_attempt(turn, job, std::string(attempt.suspicion->reason), *cause);
     return;
   }
   // What the planner takes to read a checkpoint is not the ranks' time.

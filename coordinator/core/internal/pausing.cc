@@ -108,6 +108,7 @@ void on_resume(Turn& turn, const Resume& event) {
     if (!plan::differ_by_split_alone(*job->spec, *event.spec)) {
       append(writes, without_measurements(*job));
       job->definition.moves.undone.clear();
+      job->failed_starts.clear();
     }
     writes.push_back(redefined(*job, event.spec));
     append(writes, without_traces(*job));

@@ -23,18 +23,29 @@ void mark_undone(Job& job) {
   if (undone.size() < kMostUndone) undone.push_back(split_of(job));
 }
 
-// The file that it goes on with, and what must be remembered of it.
-std::vector<Write> moved(Job& job, const SplitAnswer& answer) {
-  SplitMoves& moves = job.definition.moves;
-  if (answer.advice == SplitAdvice::Undo) {
-    mark_undone(job);
-    moves.file_before.clear();
-  } else {
-    moves.file_before = job.spec->yaml;
-  }
-  std::vector<Write> writes = {redefined(job, answer.spec)};
+std::vector<Write> recut(Job& job, const std::shared_ptr<const plan::JobSpec>& spec,
+                         const std::string& file_before) {
+  job.definition.moves.file_before = file_before;
+  std::vector<Write> writes = {redefined(job, spec)};
   append(writes, without_traces(job));
   return writes;
+}
+
+// The file that it goes on with, and what must be remembered of it.
+std::vector<Write> moved(Job& job, const SplitAnswer& answer) {
+  const bool goes_back = answer.advice == SplitAdvice::Undo;
+  if (goes_back) mark_undone(job);
+  return recut(job, answer.spec, goes_back ? "" : job.spec->yaml);
+}
+
+// Of the job's split. The first time anything may have been the cause; where that cannot be remembered it must do.
+bool has_failed_twice(Job& job) {
+  std::vector<std::string>& failed = job.failed_starts;
+  const std::string split = split_of(job);
+  if (std::find(failed.begin(), failed.end(), split) != failed.end() || failed.size() >= kMostUndone)
+    return true;
+  failed.push_back(split);
+  return false;
 }
 
 std::string what_changes(const SplitAnswer& answer) {
@@ -188,15 +199,20 @@ void start_with_split(Turn& turn, Job& job, SplitAnswer answer) {
   note(turn, job, fmt::format("{}: {}", what_changes(answer), answer.because), kRebalancer);
 }
 
-std::vector<Write> without_move(Job& job) {
-  const SplitMoves& moves = job.definition.moves;
+bool tries_split(const Job& job) {
   const bool was_planned = job.attempt && job.attempt->prepare_by;
-  if (moves.file_before.empty() || !was_planned || has_done_steps(job)) return {};
-  StatusOr<plan::JobSpec> before = plan::parse_job_spec(moves.file_before);
-  if (!before.ok()) return {};
-  const SplitAnswer back{.advice = SplitAdvice::Undo,
-                         .spec = std::make_shared<const plan::JobSpec>(*std::move(before))};
-  return moved(job, back);
+  return was_planned && !job.definition.moves.file_before.empty() && !has_done_steps(job);
+}
+
+std::optional<TakenBack> without_move(Job& job) {
+  if (!tries_split(job)) return std::nullopt;
+  StatusOr<plan::JobSpec> before = plan::parse_job_spec(job.definition.moves.file_before);
+  if (!before.ok()) return std::nullopt;
+  const bool for_good = has_failed_twice(job);
+  if (for_good) mark_undone(job);
+  return TakenBack{.words = fmt::format("no step was done with the new split: goes back to the one before{}",
+                                        for_good ? ", for good" : ""),
+                   .writes = recut(job, std::make_shared<const plan::JobSpec>(*std::move(before)), "")};
 }
 
 }  // namespace penstock::coordinator

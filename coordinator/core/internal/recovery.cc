@@ -14,10 +14,9 @@ void fail_attempt(Turn& turn, Job& job, const std::string& reason, Cause cause) 
     become_paused(turn, job, fmt::format("paused; attempt {}: {}", status.attempt, reason), "coordinator");
     return;
   }
-  std::vector<Write> taken_back = cause == Cause::Attempt ? without_move(job) : std::vector<Write>();
-  if (!taken_back.empty())
-    return recover(turn, job, reason + "; no step was done with the new split: goes back to the one before",
-                   Duration{}, std::move(taken_back));
+  std::optional<TakenBack> taken_back = cause == Cause::Attempt ? without_move(job) : std::nullopt;
+  if (taken_back)
+    return recover(turn, job, reason + "; " + taken_back->words, Duration{}, std::move(taken_back->writes));
   const bool progressed = status.durable_step > job.attempt->durable_before;
   const int64_t barren = progressed ? 0 : status.barren_attempts + 1;
   const RestartVerdict verdict = judge_restart(job.spec->restart, status.restarts, barren);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -131,8 +132,15 @@ void move_or_ask(Turn& turn, Job& job);
 void on_split_considered(Turn& turn, SplitConsidered event);
 // The answer came with the attempt's plan, which is of its spec where it has one.
 void start_with_split(Turn& turn, Job& job, SplitAnswer answer);
-// Takes a move back that is not judged yet, where no attempt did a step with it; else nothing.
-std::vector<Write> without_move(Job& job);
+// Its attempt is the first that may do steps with the split of its last move: a failure may be the split's.
+bool tries_split(const Job& job);
+// A move that is taken back.
+struct TakenBack {
+  std::string words{};  // for the reason of what happens then
+  std::vector<Write> writes{};
+};
+// Takes the last move back, where tries_split(); else nothing. The second time the split is never tried again.
+std::optional<TakenBack> without_move(Job& job);
 
 // cordons.cc
 void on_drain(Turn& turn, const Drain& event);

@@ -43,6 +43,7 @@ struct PendingCheckpoint {
 // A rank has said that it failed, but another's death may be the cause: see Options::settling.
 struct Suspicion {
   std::string reason{};
+  TimePoint since{};
   TimePoint decide_at{};
 };
 
@@ -102,6 +103,8 @@ struct Job {
   Traces traces{};
   Measurements measurements{};
   SplitWatch split_watch{};
+  // Splits with which one attempt failed before its first step, at most kMostUndone. A coordinator that restarts forgets them.
+  std::vector<std::string> failed_starts{};
   double start_seconds =
       10;  // of its last attempt that came to run, with the stop before it in a move; a guess before
   std::deque<double> recent_step_seconds{};  // of the last committed steps

@@ -154,6 +154,78 @@ TEST(Moving, split_is_not_to_blame_for_a_worker_that_leaves) {
   }
 }
 
+// Heartbeats of the others while worker-0 is silent.
+void pass_without_worker_0(World& world, int seconds) {
+  for (int i = 0; i < seconds; ++i) {
+    world.say("worker-1", Heartbeat{1});
+    world.tick(1s);
+  }
+}
+
+void lose_peer(World& world, const std::string& name) {
+  world.say("worker-1", RankFailed{world.key(name, 1), RankIndex(1), -1, "rank 0 does not answer", 1, 0});
+}
+
+// Its peers feel it long before its lease ends.
+TEST(Moving, split_is_not_to_blame_for_a_machine_that_dies_without_a_word) {
+  World world = world_of_quick_questions();
+  Planner planner{{move_to(evened())}};
+  const std::string name = moved_job(world, planner);
+  lose_peer(world, name);
+  pass_without_worker_0(world, 4);
+  EXPECT_EQ(world.state_of(name), Preparing) << world.reason_of(name);
+  pass_without_worker_0(world, 3);
+  EXPECT_EQ(world.state_of(name), Recovering);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("worker worker-0: silent for"));
+  EXPECT_EQ(world.job(name).status.restarts, 1);
+  EXPECT_EQ(stored(world, name).moves, SplitMoves{.file_before = job_yaml(kUneven)});
+}
+
+TEST(Moving, split_is_judged_as_soon_as_all_its_workers_were_heard) {
+  World world = world_of_quick_questions();
+  Planner planner{{move_to(evened())}};
+  const std::string name = moved_job(world, planner);
+  lose_peer(world, name);
+  pass_without_worker_0(world, 2);
+  world.say("worker-0", Heartbeat{1});
+  world.tick();
+  EXPECT_EQ(world.state_of(name), Recovering) << world.reason_of(name);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("goes back to the one before"));
+  EXPECT_EQ(stored(world, name).moves, SplitMoves{});
+}
+
+// Its executor has stopped, so that nothing of the attempt is lost with it.
+TEST(Moving, split_is_not_to_blame_for_a_worker_that_is_gone_when_its_failure_is_judged) {
+  World world = world_of_quick_questions();
+  Planner planner{{move_to(evened())}};
+  const std::string name = moved_job(world, planner);
+  world.stopped(name, 0);
+  world.say("worker-0", coordinator::Draining{"SIGTERM"});
+  world.tell(SessionClosed{world.sessions.at("worker-0"), "stream closed"});
+  world.tick(400ms);
+  EXPECT_EQ(world.state_of(name), Recovering) << world.reason_of(name);
+  EXPECT_EQ(stored(world, name).moves, SplitMoves{.file_before = job_yaml(kUneven)});
+}
+
+// An executor may be killed by anybody, once.
+TEST(Moving, split_that_cannot_start_is_tried_twice) {
+  World world = world_of_quick_questions();
+  Planner planner{{move_to(evened()), move_to(evened())}};
+  const std::string name = moved_job(world, planner);
+  kill_rank(world, name);
+  EXPECT_EQ(stored(world, name).moves, SplitMoves{});
+  restart(world, name);
+  world.all_ready(name);
+  run_steps(world, name, 10, 20);
+  ASSERT_EQ(world.state_of(name), Recovering) << world.reason_of(name);
+  restart(world, name);
+  kill_rank(world, name);
+  EXPECT_THAT(world.reason_of(name), HasSubstr("goes back to the one before, for good"));
+  const std::string split = plan::to_text(job_spec(evened())->parallel.split);
+  EXPECT_EQ(stored(world, name).moves, (SplitMoves{.undone = {split}}));
+  EXPECT_EQ(world.job(name).status.restarts, 0);
+}
+
 // The only question that was asked, answered now.
 void answer_question(World& world, const std::string& name, SplitAnswer answer) {
   const auto asked = of<ConsiderSplit>(world.sent);

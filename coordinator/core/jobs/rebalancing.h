@@ -33,7 +33,9 @@ inline constexpr size_t kMostUndone = 16;
 // What the rebalancer has done to a job; kept with its definition.
 struct SplitMoves {
   std::string file_before{};  // the job file before its last move, until that is judged; "": nothing to judge
-  std::vector<std::string> undone{};  // splits, as plan::to_text has them; at most kMostUndone
+  // Splits, as plan::to_text has them, that did not pay, or with which two attempts failed before their first step; at most
+  // kMostUndone.
+  std::vector<std::string> undone{};
 
   bool operator==(const SplitMoves&) const = default;
 };

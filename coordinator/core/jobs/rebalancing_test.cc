@@ -183,7 +183,7 @@ TEST(Rebalancing, attempt_that_does_no_step_after_a_move_takes_it_back) {
   EXPECT_THAT(world.reason_of(name),
               HasSubstr("no step was done with the new split: goes back to the one before"));
   EXPECT_EQ(stored(world, name).spec_yaml, job_yaml(kUneven));
-  EXPECT_EQ(stored(world, name).moves.undone.size(), 1u);
+  EXPECT_EQ(stored(world, name).moves, SplitMoves{});
   EXPECT_EQ(world.job(name).status.restarts, 0);  // not the job's fault
 }
 
