@@ -25,8 +25,8 @@ penstock_room(plan/planning USES base plan/schedule plan/simulation plan/generat
 penstock_room(plan/interop USES base base/json plan/spec plan/schedule plan/verification plan/simulation plan/cost plan/generation
   plan/partition plan/calibration plan/diagnosis plan/planning
   LIBRARIES nlohmann_json::nlohmann_json)
-# interop: the bytes of a job's layers.
-penstock_room(plan/rebalancing USES base plan/spec plan/calibration plan/diagnosis plan/planning plan/interop
+# interop: the bytes of a job's layers; cost: whether its ranks have memory for them.
+penstock_room(plan/rebalancing USES base plan/spec plan/cost plan/calibration plan/diagnosis plan/planning plan/interop
   TEST_USES plan/simulation)
 # What is known of a job before it runs, and what it may choose then: costs by any source, plans, the job file's `auto`.
 penstock_room(plan/forecast USES base plan/spec plan/schedule plan/simulation plan/cost plan/partition plan/calibration plan/planning

@@ -116,6 +116,8 @@ struct RebalanceOptions {
   int wait_seconds = 600;       // for the next checkpoint
   std::string output = "text";  // text | json | job: the whole job file with the split
 };
+// With `apply` exit code 5 where the job stays as it is: nothing better is known, or it has ended. 1, and nothing is done, where a
+// person has paused it.
 int rebalance(const RebalanceOptions& options);
 
 struct ScheduleOptions {

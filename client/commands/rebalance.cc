@@ -10,6 +10,7 @@
 #include "client/commands/terminal.h"
 #include "client/present/job_words.h"
 #include "client/present/proposal.h"
+#include "plan/rebalancing/judge_move.h"
 #include "plan/rebalancing/propose.h"
 
 namespace penstock::client {
@@ -38,9 +39,9 @@ int64_t steps_left(const v1::Job& job) {
 
 struct Rebalanced {
   plan::Proposal proposal;
-  std::optional<plan::MoveCheck> last_move;
-  std::optional<plan::Split> split;  // to go on with; none: stay
-  std::string yaml;                  // the job file with it
+  std::optional<plan::LastMove> last_move;
+  plan::SplitDecision decision;
+  std::string yaml;  // the job file with the split to go on with, as it will be accepted
 };
 
 StatusOr<Rebalanced> rebalanced(const MeasuredJob& measured) {
@@ -48,15 +49,22 @@ StatusOr<Rebalanced> rebalanced(const MeasuredJob& measured) {
   PENSTOCK_ASSIGN_OR_RETURN(result.proposal, plan::propose(measured.spec, measured.runs,
                                                            {.steps_left = steps_left(measured.job),
                                                             .move_seconds = move_seconds(measured.job)}));
-  PENSTOCK_ASSIGN_OR_RETURN(result.last_move, plan::check_last_move(measured.spec, measured.runs));
-  if (result.last_move && !result.last_move->answer.move) {
-    result.split = result.last_move->before;
-  } else if (result.proposal.answer.move) {
-    result.split = result.proposal.best;
-  }
-  const plan::Split& split = result.split.value_or(measured.spec.parallel.split);
-  PENSTOCK_ASSIGN_OR_RETURN(result.yaml, plan::with_proposed_split(measured.spec, split));
+  PENSTOCK_ASSIGN_OR_RETURN(result.last_move, plan::judge_last_move(measured.spec, measured.runs));
+  result.decision = plan::decide(result.proposal, result.last_move);
+  PENSTOCK_ASSIGN_OR_RETURN(result.yaml, plan::with_proposed_split(measured.spec, result.decision.split));
   return result;
+}
+
+std::string how_to_go_on(const std::string& name) {
+  return fmt::format("`penstock rebalance {} -o job > next.yaml` and `penstock resume {} --with next.yaml`",
+                     name, name);
+}
+
+// What a person has paused is that person's to resume.
+Status check_may_pause(const v1::Job& job) {
+  if (job.state() != v1::JOB_STATE_DRAINING && job.state() != v1::JOB_STATE_PAUSED) return ok_status();
+  return failed_precondition("job {} is {} (by {}): to go on with the new split, {}", job.name(),
+                             name_of(job.state()), job.by(), how_to_go_on(job.name()));
 }
 
 // Until the job waits for a person, or has ended.
@@ -68,17 +76,28 @@ StatusOr<v1::Job> paused(Coordinator& coordinator, const std::string& name, Dura
     if (job.state() == v1::JOB_STATE_PAUSED || has_ended(job.state())) return job;
     if (clock.now() >= end) {
       return deadline_exceeded(
-          "job {} has not reached its next checkpoint after {:.0f} s: it is paused there; resume it then with the file that "
-          "`penstock rebalance {} -o job` prints",
-          name, to_seconds(limit), name);
+          "job {} has not reached its next checkpoint after {:.0f} s: it is paused there; go on then by {}",
+          name, to_seconds(limit), how_to_go_on(name));
     }
     std::this_thread::sleep_for(kAskEvery);
   }
 }
 
-Status apply(Coordinator& coordinator, const RebalanceOptions& options, const Rebalanced& result,
-             v1::Job job) {
-  if (!has_ended(job.state()) && job.state() != v1::JOB_STATE_PAUSED) {
+// A job that its new file does not suit goes on as it was.
+StatusOr<v1::JobState> resumed(Coordinator& coordinator, const std::string& name, const std::string& yaml) {
+  StatusOr<v1::JobState> state = resume_when_stopped(coordinator, name, yaml);
+  if (state.status().code() != StatusCode::kInvalidArgument &&
+      state.status().code() != StatusCode::kFailedPrecondition)
+    return state;
+  const bool goes_on = resume_when_stopped(coordinator, name, "").ok();
+  return with_context(state.status(), goes_on ? fmt::format("job {} goes on as it was", name)
+                                              : fmt::format("job {} is still paused", name));
+}
+
+StatusOr<int> apply(Coordinator& coordinator, const RebalanceOptions& options, const Rebalanced& result,
+                    v1::Job job) {
+  if (!has_ended(job.state())) {
+    PENSTOCK_RETURN_IF_ERROR(check_may_pause(job));
     PENSTOCK_RETURN_IF_ERROR(coordinator.pause(options.name).status());
     say(fmt::format("penstock: job {} goes on to its next checkpoint", options.name));
     PENSTOCK_ASSIGN_OR_RETURN(job,
@@ -87,13 +106,12 @@ Status apply(Coordinator& coordinator, const RebalanceOptions& options, const Re
   if (has_ended(job.state())) {
     say(fmt::format("penstock: job {} has ended; submit what `penstock rebalance {} -o job` prints",
                     options.name, options.name));
-    return ok_status();
+    return kExitUnchanged;
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobState state,
-                            resume_when_stopped(coordinator, options.name, result.yaml));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobState state, resumed(coordinator, options.name, result.yaml));
   say(fmt::format("penstock: job {} {} with the new split; see what came of it with `penstock curves {}`",
                   options.name, name_of(state), options.name));
-  return ok_status();
+  return kExitSucceeded;
 }
 
 }  // namespace
@@ -112,9 +130,10 @@ int rebalance(const RebalanceOptions& options) {
   } else {
     print(proposal_text(result->proposal, result->last_move));
   }
-  if (!options.apply || !result->split) return kExitSucceeded;
-  const Status applied = apply(**coordinator, options, *result, measured->job);
-  return applied.ok() ? kExitSucceeded : report_error(applied);
+  if (!options.apply) return kExitSucceeded;
+  if (result->decision.verdict == plan::SplitVerdict::Stay) return kExitUnchanged;
+  const StatusOr<int> applied = apply(**coordinator, options, *result, measured->job);
+  return applied.ok() ? *applied : report_error(applied.status());
 }
 
 }  // namespace penstock::client

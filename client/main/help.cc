@@ -190,6 +190,8 @@ Help help_of_rebalance() {
       "A better split for a job, from what its stages took: move or stay, why, and what it gains",
       "Nothing but the split changes, so that the losses keep every bit. A job whose file says `rebalance: apply` does\n"
       "this by itself; with `rebalance: propose` its events tell of it.\n"
+      "--apply exits with 0 once the job goes on with another split, with 5 where its split stays or it has ended, with 1\n"
+      "where a person has paused it: then `penstock resume JOB --with next.yaml` goes on with the split.\n"
       "Examples:\n"
       "  penstock rebalance imbalanced                the proposal\n"
       "  penstock rebalance imbalanced --apply        pause at the next checkpoint, go on with the new split\n"

@@ -18,6 +18,7 @@ inline constexpr int kExitFailed = 1;
 inline constexpr int kExitRefused = 2;
 inline constexpr int kExitCancelled = 3;
 inline constexpr int kExitNoProgress = 4;
+inline constexpr int kExitUnchanged = 5;      // `rebalance --apply`: the job keeps its split
 inline constexpr int kExitInterrupted = 130;  // as a shell says of a program that Ctrl-C ended
 int exit_code_of(const v1::Job& job);
 

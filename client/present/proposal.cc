@@ -11,8 +11,28 @@ namespace {
 
 using plan::Table;
 
-bool is_undone(const std::optional<plan::MoveCheck>& last_move) {
-  return last_move && !last_move->answer.move;
+const char* name_of(plan::SplitVerdict verdict) {
+  switch (verdict) {
+    case plan::SplitVerdict::Stay:
+      return "stay";
+    case plan::SplitVerdict::Move:
+      return "move";
+    case plan::SplitVerdict::Undo:
+      return "undo";
+  }
+  return "";
+}
+
+const char* name_of(plan::MoveOutcomeSoFar outcome) {
+  switch (outcome) {
+    case plan::MoveOutcomeSoFar::Open:
+      return "open";
+    case plan::MoveOutcomeSoFar::Paid:
+      return "paid";
+    case plan::MoveOutcomeSoFar::Failed:
+      return "failed";
+  }
+  return "";
 }
 
 std::string stage_table(const plan::Proposal& proposal) {
@@ -41,17 +61,15 @@ std::string oversized_text(const plan::Proposal& proposal) {
                      proposal.oversized->above_percent());
 }
 
-std::string answer_text(const plan::Proposal& proposal, const std::optional<plan::MoveCheck>& last_move) {
-  if (is_undone(last_move))
-    return fmt::format("undo: {}\nparallel.split: {}\n", last_move->answer.because,
-                       plan::to_text(last_move->before));
-  if (!proposal.answer.move) return fmt::format("stay: {}\n", proposal.answer.because);
-  return fmt::format("move: {}\nparallel.split: {}\n", proposal.answer.because, plan::to_text(proposal.best));
+std::string answer_text(const plan::SplitDecision& decision) {
+  const std::string answer = fmt::format("{}: {}\n", name_of(decision.verdict), decision.because);
+  if (decision.verdict == plan::SplitVerdict::Stay) return answer;
+  return answer + fmt::format("parallel.split: {}\n", plan::to_text(decision.split));
 }
 
 }  // namespace
 
-std::string proposal_text(const plan::Proposal& proposal, const std::optional<plan::MoveCheck>& last_move) {
+std::string proposal_text(const plan::Proposal& proposal, const std::optional<plan::LastMove>& last_move) {
   std::string text = stage_table(proposal);
   text +=
       fmt::format("a step takes {}, {} by the model, which is off by {:.1f} %; {} predicted ({:+.1f} %)\n",
@@ -60,25 +78,24 @@ std::string proposal_text(const plan::Proposal& proposal, const std::optional<pl
                   100 * (proposal.best_step_seconds / proposal.step_seconds - 1));
   for (const std::string& note : proposal.notes) text += "note: " + note + "\n";
   text += oversized_text(proposal);
-  if (last_move && last_move->answer.move)
-    text += fmt::format("the last move has paid: {}\n", last_move->answer.because);
-  return text + answer_text(proposal, last_move);
+  if (last_move && last_move->outcome == plan::MoveOutcomeSoFar::Paid)
+    text += fmt::format("the last move has paid: {}\n", last_move->because);
+  return text + answer_text(plan::decide(proposal, last_move));
 }
 
 Json proposal_json(const std::string& job, const plan::Proposal& proposal,
-                   const std::optional<plan::MoveCheck>& last_move) {
+                   const std::optional<plan::LastMove>& last_move) {
   Json stages = Json::array();
   for (const plan::StageFigures& stage : proposal.stages)
     stages.push_back({{"measured_ms", stage.measured_ms}, {"modelled_ms", stage.modelled_ms}});
   Json layers = Json::object();
   for (const auto& [type, times] : proposal.costs.types)
     layers[type] = {{"forward_ms", times.forward.fixed_ms}, {"backward_ms", times.backward.fixed_ms}};
-  const bool undone = is_undone(last_move);
+  const plan::SplitDecision decision = plan::decide(proposal, last_move);
+  const bool undone = decision.verdict == plan::SplitVerdict::Undo;
   Json json = {{"job", job},
-               {"answer", undone                 ? "undo"
-                          : proposal.answer.move ? "move"
-                                                 : "stay"},
-               {"because", undone ? last_move->answer.because : proposal.answer.because},
+               {"answer", name_of(decision.verdict)},
+               {"because", decision.because},
                {"predicted_gain", proposal.answer.predicted_gain},
                {"model_error", proposal.model_error},
                {"step_seconds", proposal.step_seconds},
@@ -86,12 +103,14 @@ Json proposal_json(const std::string& job, const plan::Proposal& proposal,
                {"best_step_seconds", proposal.best_step_seconds},
                {"stages", std::move(stages)},
                {"best_ms", proposal.best_ms},
-               {"split", plan::to_text(undone ? last_move->before : proposal.best)},
+               {"split", plan::to_text(undone ? decision.split : proposal.best)},
                {"layers", std::move(layers)},
                {"notes", proposal.notes}};
   if (last_move) {
-    json["last_move"] = {{"because", last_move->answer.because},
-                         {"gain", last_move->answer.predicted_gain},
+    json["last_move"] = {{"outcome", name_of(last_move->outcome)},
+                         {"because", last_move->because},
+                         {"gain", last_move->gain},
+                         {"predicted_gain", last_move->predicted_gain},
                          {"before", plan::to_text(last_move->before)}};
   }
   return json;

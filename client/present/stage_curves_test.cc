@@ -11,6 +11,7 @@ namespace penstock::client {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 constexpr const char* kJob =
@@ -145,9 +146,16 @@ TEST(ProposalText, says_both_splits_the_gain_and_the_key_for_the_job_file) {
   EXPECT_THAT(text, HasSubstr("parallel.split: [[embedding, 0, 1, 2], [3, head]]"));
   EXPECT_THAT(text, HasSubstr("move: "));
   EXPECT_EQ(proposal_json("tiny", *proposal, std::nullopt)["answer"], "move");
-  const plan::MoveCheck undone{job.parallel.split, {false, 0.01, "nothing came of it"}};
+  const plan::LastMove undone{job.parallel.split, plan::MoveOutcomeSoFar::Failed, 0.01, 0.2,
+                              "nothing came of it"};
   EXPECT_THAT(proposal_text(*proposal, undone), HasSubstr("undo: nothing came of it"));
-  EXPECT_EQ(proposal_json("tiny", *proposal, undone)["answer"], "undo");
+  const Json json = proposal_json("tiny", *proposal, undone);
+  EXPECT_EQ(json["answer"], "undo");
+  EXPECT_EQ(json["last_move"]["outcome"], "failed");
+  plan::LastMove open = undone;
+  open.outcome = plan::MoveOutcomeSoFar::Open;
+  open.because = "too early to say";
+  EXPECT_THAT(proposal_text(*proposal, open), EndsWith("stay: too early to say\n"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "plan/rebalancing/judge_move.h"
 #include "plan/rebalancing/propose.h"
 #include "plan/rebalancing/sampled_attempt.h"
 #include "plan/spec/split_source.h"
@@ -85,47 +86,43 @@ SplitAnswer keep(const std::string& because) {
   return {.advice = Keep, .because = because};
 }
 
-SplitAnswer undo(const SplitQuestion& question, const plan::MoveCheck& check) {
+SplitAnswer undo(const SplitQuestion& question, const plan::LastMove& move) {
   SplitAnswer answer{.advice = Undo};
   const Status status = add_spec(question.moves.file_before, answer);
-  if (!status.ok())
-    return keep(fmt::format("{}, but it cannot go back: {}", check.answer.because, message(status)));
-  answer.gain = std::max(0.0, -check.answer.predicted_gain);
+  if (!status.ok()) return keep(fmt::format("{}, but it cannot go back: {}", move.because, message(status)));
+  answer.gain = std::max(0.0, -move.gain);
   answer.because =
-      fmt::format("{}; stages {} in place of {}", check.answer.because,
-                  stages_text(answer.spec->parallel.split), stages_text(question.spec->parallel.split));
+      fmt::format("{}; stages {} in place of {}", move.because, stages_text(answer.spec->parallel.split),
+                  stages_text(question.spec->parallel.split));
   return answer;
 }
 
-// A machine that was busy for a while must not undo for good what would have paid.
-bool both_halves_undo(const SplitQuestion& question, const std::vector<plan::MeasuredRun>& runs) {
-  const std::vector<plan::MeasuredRun> halves = plan::halves_of(runs.back());
-  std::vector<plan::MeasuredRun> instead = runs;
-  return !halves.empty() && std::all_of(halves.begin(), halves.end(), [&](const plan::MeasuredRun& half) {
-    instead.back() = half;
-    const auto check = plan::check_last_move(*question.spec, instead);
-    return check.ok() && check->has_value() && !(*check)->answer.move;
-  });
-}
-
 SplitAnswer judge_move(const SplitQuestion& question, const std::vector<plan::MeasuredRun>& runs) {
-  const int64_t samples = plan::measured_steps(runs.back()) * question.spec->microbatches();
-  if (const int64_t needed = plan::ProposalOptions().samples_min; samples < needed)
-    return stay(
-        fmt::format("its last move is judged by {} samples of a stage, {} are there", needed, samples));
-  const auto check = plan::check_last_move(*question.spec, runs);
-  if (!check.ok()) return keep("what the move brought cannot be told: " + message(check.status()));
-  if (!check->has_value()) return keep("what was measured before the move is not kept any more");
-  const plan::MoveCheck& move = **check;
-  if (move.answer.move) return keep(move.answer.because);
-  if (!both_halves_undo(question, runs))
-    return stay("the halves of its steps do not agree on what its last move brought: " + move.answer.because);
+  const auto judged = plan::judge_last_move(*question.spec, runs);
+  if (!judged.ok()) return keep("what the move brought cannot be told: " + message(judged.status()));
+  if (!judged->has_value())
+    return keep("what was measured before the move is not kept any more, or promises nothing");
+  const plan::LastMove& move = **judged;
+  switch (move.outcome) {
+    case plan::MoveOutcomeSoFar::Open:
+      return stay(move.because);
+    case plan::MoveOutcomeSoFar::Paid:
+      return keep(move.because);
+    case plan::MoveOutcomeSoFar::Failed:
+      break;
+  }
   return undo(question, move);
 }
 
 bool was_undone(const SplitQuestion& question, const std::string& split) {
   const std::vector<std::string>& undone = question.moves.undone;
   return std::find(undone.begin(), undone.end(), split) != undone.end();
+}
+
+SplitAnswer only_said(SplitAnswer answer) {
+  answer.spec.reset();
+  answer.plan.reset();
+  return answer;
 }
 
 SplitAnswer move_to(const SplitQuestion& question, const plan::Proposal& proposal) {
@@ -140,10 +137,10 @@ SplitAnswer move_to(const SplitQuestion& question, const plan::Proposal& proposa
       fmt::format("stages {} in place of {}; a step takes {:.4g} ms, {:.4g} ms predicted: {}",
                   stages_text(proposal.best), stages_text(proposal.now), 1e3 * proposal.step_seconds,
                   1e3 * proposal.best_step_seconds, proposal.answer.because);
-  if (question.spec->rebalance != plan::Rebalance::Apply) return answer;
   const StatusOr<std::string> yaml = plan::with_proposed_split(*question.spec, proposal.best);
   const Status status = yaml.ok() ? add_spec(*yaml, answer) : yaml.status();
-  return status.ok() ? answer : stay(message(status));
+  if (!status.ok()) return stay(message(status));
+  return question.spec->rebalance == plan::Rebalance::Apply ? answer : only_said(std::move(answer));
 }
 
 std::string what_rebalancing_cannot_do(const plan::JobSpec& spec) {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/interop/job_profile.h"
+#include "plan/cost/memory.h"
+#include "plan/interop/planned_job.h"
 #include "plan/interop/planning_json.h"
-#include "plan/rebalancing/layer_fit.h"
+#include "plan/rebalancing/split_model.h"
 #include "plan/spec/cost_source.h"
 #include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
@@ -13,46 +14,6 @@
 
 namespace penstock::plan {
 namespace {
-
-StatusOr<LayerFit> fit(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
-  return fit_layers({{.job = &job, .runs = runs}});
-}
-
-double total_ms(const JobSpec& job, const FittedTimes& times, const std::vector<Item>& items) {
-  const StatusOr<StageTime> stage = predict_stage(times, layer_counts(job, items));
-  return stage.ok() ? stage->total_ms() : 0;
-}
-
-int64_t in_ns(double ms) {
-  return std::llround(1e6 * ms);
-}
-
-StatusOr<PlanningRequest> request_of(const JobSpec& job, const FittedTimes& fitted, const MeasuredRun& run) {
-  std::vector<ItemTime> times;
-  for (const Item& item : model_items(job.model)) {
-    PENSTOCK_ASSIGN_OR_RETURN(const StageTime time, predict_stage(fitted, layer_counts(job, {item})));
-    times.push_back({in_ns(time.forward_ms), in_ns(time.backward_ms)});
-  }
-  LayerCosts costs = layers_of(job, times);
-  PENSTOCK_RETURN_IF_ERROR(predict_bytes(job, costs));
-  add_update(update_ns_per_byte(run, job, costs), costs, costs);
-  PlanningRequest request;
-  request.layers = std::move(costs.layers);
-  request.forward_ns = std::move(costs.forward_ns);
-  request.update_ns = std::move(costs.update_ns);
-  request.updates_wait = updates_wait(job);
-  request.split_backward_bytes = std::move(costs.split_backward_bytes);
-  request.ranks = job.parallel.pipeline;
-  request.microbatches = static_cast<int>(job.microbatches());
-  request.asked = {job.parallel.schedule, job.parallel.stages_per_rank};
-  request.among = {request.asked};
-  request.only_plans = true;
-  PENSTOCK_ASSIGN_OR_RETURN(request.program, compute_program(job));
-  if (job.memory_budget_bytes > 0) request.budget_bytes = job.memory_budget_bytes;
-  request.latency_ns =
-      std::min<int64_t>(job.device.costs.latency_ns + job.device.costs.message_ns, 1'000'000'000);
-  return request;
-}
 
 // --- splits.
 
@@ -66,22 +27,14 @@ std::vector<int> current_ranks(const PlanningRequest& request, const Split& spli
   return ranks;
 }
 
-// This split's step, whether it fits its budget or not: it runs.
-StatusOr<double> simulated_seconds(PlanningRequest request, const Split& split) {
-  request.budget_bytes.reset();
-  PENSTOCK_ASSIGN_OR_RETURN(const PlannedStep step,
-                            simulate_split(request, request.asked, boundaries_of(split)));
-  return static_cast<double>(step.step_ns) / 1e9;
-}
-
 // Halves of the newest run whose own costs find the best split faster too.
 StatusOr<int> halves_that_agree(const JobSpec& job, const std::vector<MeasuredRun>& runs, const Split& best) {
   int agreeing = 0;
   for (const MeasuredRun& half : halves_of(runs.back())) {
     std::vector<MeasuredRun> others(runs.begin(), runs.end() - 1);
     others.push_back(half);
-    PENSTOCK_ASSIGN_OR_RETURN(const LayerFit fitted, fit(job, others));
-    PENSTOCK_ASSIGN_OR_RETURN(const PlanningRequest request, request_of(job, fitted.times, half));
+    PENSTOCK_ASSIGN_OR_RETURN(const LayerFit fitted, fit_runs(job, others));
+    PENSTOCK_ASSIGN_OR_RETURN(const PlanningRequest request, split_request(job, fitted.times, half));
     PENSTOCK_ASSIGN_OR_RETURN(const double now, simulated_seconds(request, half.split));
     PENSTOCK_ASSIGN_OR_RETURN(const double then, simulated_seconds(request, best));
     agreeing += then < now;
@@ -90,18 +43,6 @@ StatusOr<int> halves_that_agree(const JobSpec& job, const std::vector<MeasuredRu
 }
 
 // --- the proposal.
-
-Status check(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
-  if (runs.empty()) return invalid_argument("measured runs: expected at least one");
-  for (const MeasuredRun& run : runs) {
-    PENSTOCK_RETURN_IF_ERROR(check_run(run));
-    PENSTOCK_RETURN_IF_ERROR(check_split(job.model, run.split));
-  }
-  PENSTOCK_RETURN_IF_ERROR(can_move_layers(job));
-  if (runs.back().split != job.parallel.split)
-    return failed_precondition("the job's present split has not been measured yet");
-  return ok_status();
-}
 
 StatusOr<PlannedStep> best_plan(const PlanningRequest& request, Proposal& proposal) {
   PENSTOCK_ASSIGN_OR_RETURN(const PlanningAnswer answer, plan_training(request));
@@ -115,12 +56,20 @@ StatusOr<PlannedStep> best_plan(const PlanningRequest& request, Proposal& propos
                              answer.left_out.empty() ? "no split" : answer.left_out.front().reason);
 }
 
+// As training counts it, on every rank.
+Status check_memory(const std::string& yaml) {
+  PENSTOCK_ASSIGN_OR_RETURN(const JobSpec job, parse_job_spec(yaml));
+  if (job.memory_budget_bytes == 0) return ok_status();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<MemoryPrediction> ranks, memory_of_job(job));
+  return check_memory_budget(job, ranks);
+}
+
 void add_figures(const JobSpec& job, const MeasuredRun& run, Proposal& proposal) {
   for (size_t stage = 0; stage < run.stages.size(); ++stage) {
     const double seconds = forward_seconds(run.stages[stage]) + backward_seconds(run.stages[stage]);
-    proposal.stages.push_back({1e3 * seconds, total_ms(job, proposal.costs, run.split[stage])});
+    proposal.stages.push_back({1e3 * seconds, stage_ms(job, proposal.costs, run.split[stage])});
   }
-  for (const auto& items : proposal.best) proposal.best_ms.push_back(total_ms(job, proposal.costs, items));
+  for (const auto& items : proposal.best) proposal.best_ms.push_back(stage_ms(job, proposal.costs, items));
 }
 
 // A worker that is slow is not helped by other layers.
@@ -133,10 +82,44 @@ void heed_diagnosis(const MeasuredRun& run, Proposal& proposal) {
   proposal.answer.because = diagnosis->because + ": " + diagnosis->advice;
 }
 
-// Else what came of it is not the split's doing.
-bool differ_by_split_alone(const MeasuredRun& before, const MeasuredRun& after) {
-  return before.split != after.split && before.split.size() == after.split.size() &&
-         before.schedule == after.schedule && before.stages[0].size() == after.stages[0].size();
+// What a split brought when it ran speaks louder than what the model says of it: a move that was undone is not made again.
+void heed_earlier_runs(const JobSpec& job, const std::vector<MeasuredRun>& runs, int64_t samples_min,
+                       Proposal& proposal) {
+  const auto is_of_best = [&](const MeasuredRun& run) {
+    return run.split == proposal.best && differ_by_split_alone(run, runs.back()) &&
+           samples_of(job, run) >= samples_min;
+  };
+  const auto earlier = std::find_if(runs.rbegin(), runs.rend(), is_of_best);
+  if (!proposal.answer.move || earlier == runs.rend()) return;
+  const MoveAnswer brought = should_keep({.before_step_seconds = proposal.step_seconds,
+                                          .after_step_seconds = step_seconds(*earlier),
+                                          .predicted_gain = proposal.answer.predicted_gain});
+  if (brought.move) return;
+  proposal.answer.move = false;
+  proposal.answer.because = "the best split that the model knows ran before: " + brought.because;
+}
+
+// The request bounds what a rank holds: here it is counted.
+void heed_memory(const JobSpec& job, Proposal& proposal) {
+  if (!proposal.answer.move) return;
+  const StatusOr<std::string> file = with_proposed_split(job, proposal.best);
+  if (file.ok()) return;
+  proposal.answer.move = false;
+  proposal.answer.because = "the best split that the model knows is refused: " + message(file.status());
+}
+
+StatusOr<MoveAnswer> answer_of(const JobSpec& job, const std::vector<MeasuredRun>& runs,
+                               const ProposalOptions& options, const Proposal& proposal) {
+  if (!proposal.changes()) return MoveAnswer{.because = "the split is the best that the model knows"};
+  PENSTOCK_ASSIGN_OR_RETURN(const int agreeing, halves_that_agree(job, runs, proposal.best));
+  return should_move({.current_step_seconds = proposal.step_seconds,
+                      .best_step_seconds = proposal.best_step_seconds,
+                      .model_error = std::max(options.least_error, proposal.model_error),
+                      .samples = samples_of(job, runs.back()),
+                      .samples_min = options.samples_min,
+                      .steps_left = options.steps_left,
+                      .move_seconds = options.move_seconds,
+                      .runs_that_agree = agreeing});
 }
 
 }  // namespace
@@ -161,12 +144,33 @@ Status can_move_layers(const JobSpec& job) {
       place_of(job, "device.costs"));
 }
 
+Status check_runs(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
+  if (runs.empty()) return invalid_argument("measured runs: expected at least one");
+  for (const MeasuredRun& run : runs) {
+    PENSTOCK_RETURN_IF_ERROR(check_run(run));
+    PENSTOCK_RETURN_IF_ERROR(check_split(job.model, run.split));
+  }
+  PENSTOCK_RETURN_IF_ERROR(can_move_layers(job));
+  if (runs.back().split != job.parallel.split)
+    return failed_precondition("the job's present split has not been measured yet");
+  return ok_status();
+}
+
+int64_t samples_of(const JobSpec& job, const MeasuredRun& run) {
+  return measured_steps(run) * job.microbatches();
+}
+
+bool differ_by_split_alone(const MeasuredRun& a, const MeasuredRun& b) {
+  return a.split != b.split && a.split.size() == b.split.size() && a.schedule == b.schedule &&
+         a.stages[0].size() == b.stages[0].size();
+}
+
 StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& runs,
                            const ProposalOptions& options) {
-  PENSTOCK_RETURN_IF_ERROR(check(job, runs));
+  PENSTOCK_RETURN_IF_ERROR(check_runs(job, runs));
   const MeasuredRun& run = runs.back();
-  PENSTOCK_ASSIGN_OR_RETURN(LayerFit fitted, fit(job, runs));
-  PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, request_of(job, fitted.times, run));
+  PENSTOCK_ASSIGN_OR_RETURN(LayerFit fitted, fit_runs(job, runs));
+  PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, split_request(job, fitted.times, run));
   request.current_rank = current_ranks(request, run.split);
   Proposal proposal;
   proposal.now = run.split;
@@ -177,7 +181,6 @@ StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& r
   const double best_seconds = static_cast<double>(best.step_ns) / 1e9;
   const bool faster = best_seconds < proposal.modelled_step_seconds;
   proposal.best = faster ? split_of(job.model, best.partition.boundaries) : run.split;
-  proposal.best_rank_bytes = best.partition.rank_bytes;
   proposal.step_seconds = step_seconds(run);
   const double measured_to_modelled = proposal.step_seconds / proposal.modelled_step_seconds;
   proposal.best_step_seconds =
@@ -185,27 +188,19 @@ StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& r
   proposal.model_error =
       std::abs(proposal.modelled_step_seconds - proposal.step_seconds) / proposal.step_seconds;
   add_figures(job, run, proposal);
-  if (!proposal.changes()) {
-    proposal.answer.because = "the split is the best that the model knows";
-    heed_diagnosis(run, proposal);
-    return proposal;
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const int agreeing, halves_that_agree(job, runs, proposal.best));
-  proposal.answer = should_move({.current_step_seconds = proposal.step_seconds,
-                                 .best_step_seconds = proposal.best_step_seconds,
-                                 .model_error = std::max(options.least_error, proposal.model_error),
-                                 .samples = measured_steps(run) * job.microbatches(),
-                                 .samples_min = options.samples_min,
-                                 .steps_left = options.steps_left,
-                                 .move_seconds = options.move_seconds,
-                                 .runs_that_agree = agreeing});
+  PENSTOCK_ASSIGN_OR_RETURN(proposal.answer, answer_of(job, runs, options, proposal));
+  heed_earlier_runs(job, runs, options.samples_min, proposal);
+  heed_memory(job, proposal);
   heed_diagnosis(run, proposal);
   return proposal;
 }
 
 StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split) {
-  if (split != job.parallel.split) PENSTOCK_RETURN_IF_ERROR(can_move_layers(job));
-  return with_split(job.yaml, split);
+  if (split == job.parallel.split) return with_split(job.yaml, split);
+  PENSTOCK_RETURN_IF_ERROR(can_move_layers(job));
+  PENSTOCK_ASSIGN_OR_RETURN(std::string text, with_split(job.yaml, split));
+  PENSTOCK_RETURN_IF_ERROR(check_memory(text));
+  return text;
 }
 
 PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
@@ -216,30 +211,15 @@ PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>&
     if (each.split != run.split) earlier.push_back(each);
   }
   const StatusOr<LayerFit> fitted =
-      earlier.empty() ? StatusOr<LayerFit>(not_found("no other split")) : fit(job, earlier);
+      earlier.empty() ? StatusOr<LayerFit>(not_found("no other split")) : fit_runs(job, earlier);
   planned.from_costs = fitted.ok();
   double sum = 0;
   for (const auto& stage : run.stages) sum += 1e3 * (forward_seconds(stage) + backward_seconds(stage));
   for (const auto& items : run.split) {
-    planned.ms.push_back(fitted.ok() ? total_ms(job, fitted->times, items)
+    planned.ms.push_back(fitted.ok() ? stage_ms(job, fitted->times, items)
                                      : sum / static_cast<double>(run.stages.size()));
   }
   return planned;
-}
-
-StatusOr<std::optional<MoveCheck>> check_last_move(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
-  PENSTOCK_RETURN_IF_ERROR(check(job, runs));
-  const auto has_another = [&](const MeasuredRun& run) { return run.split != runs.back().split; };
-  const auto last = std::find_if(runs.rbegin(), runs.rend(), has_another);
-  if (last == runs.rend() || !differ_by_split_alone(*last, runs.back())) return std::nullopt;
-  const std::vector<MeasuredRun> before(runs.begin(), last.base());
-  PENSTOCK_ASSIGN_OR_RETURN(const LayerFit fitted, fit(job, before));
-  PENSTOCK_ASSIGN_OR_RETURN(const PlanningRequest request, request_of(job, fitted.times, before.back()));
-  PENSTOCK_ASSIGN_OR_RETURN(const double then, simulated_seconds(request, before.back().split));
-  PENSTOCK_ASSIGN_OR_RETURN(const double now, simulated_seconds(request, runs.back().split));
-  return MoveCheck{before.back().split, should_keep({.before_step_seconds = step_seconds(before.back()),
-                                                     .after_step_seconds = step_seconds(runs.back()),
-                                                     .predicted_gain = 1 - now / then})};
 }
 
 }  // namespace penstock::plan

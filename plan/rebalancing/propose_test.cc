@@ -2,98 +2,17 @@
 
 #include <gmock/gmock.h>
 
-#include <random>
+#include <algorithm>
+#include <limits>
 
-#include "plan/simulation/simulate.h"
-#include "plan/spec/schedule_source.h"
+#include "plan/interop/planned_job.h"
+#include "plan/rebalancing/testing/noisy_job.h"
 
 namespace penstock::plan {
 namespace {
 
+using namespace testing;  // job_of and its words
 using ::testing::HasSubstr;
-
-struct Shape {
-  int pipeline = 8;
-  int blocks = 15;
-  int microbatches = 16;
-  std::string split = "auto";
-  std::string schedule = "1f1b";
-  std::string more = "";
-};
-
-JobSpec job_of(const Shape& shape) {
-  const StatusOr<JobSpec> job = parse_job_spec(
-      fmt::format("name: tiny\n"
-                  "model: {{vocab_size: 256, hidden_size: 8, num_hidden_layers: {}, num_attention_heads: 2,\n"
-                  "        intermediate_size: 16, max_position_embeddings: 8}}\n"
-                  "data: {{source: /data/text.txt, sequence_length: 8}}\n"
-                  "train: {{steps: 100, global_batch_size: {}, microbatch_size: 1, dtype: float32{}}}\n"
-                  "parallel: {{pipeline: {}, schedule: {}, split: {}}}\n{}",
-                  shape.blocks, shape.microbatches,
-                  shape.schedule.starts_with("pipedream") ? ", optimizer: {clip_grad_norm: 0}" : "",
-                  shape.pipeline, shape.schedule, shape.split, shape.more));
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.value_or(JobSpec{});
-}
-
-// What the layers really take: forward and backward in seconds.
-struct Truth {
-  std::pair<double, double> embedding = {0.0005, 0.001};
-  std::pair<double, double> block = {0.003, 0.006};
-  std::pair<double, double> head = {0.010, 0.019};
-};
-
-std::pair<double, double> stage_seconds(const Truth& truth, const std::vector<Item>& items) {
-  std::pair<double, double> sum;
-  for (const Item& item : items) {
-    const auto& cost = item.kind == ItemKind::Embedding ? truth.embedding
-                       : item.kind == ItemKind::Head    ? truth.head
-                                                        : truth.block;
-    sum.first += cost.first;
-    sum.second += cost.second;
-  }
-  return sum;
-}
-
-// A step of the split by the simulation of the true costs: what no proposal has seen.
-double true_step_seconds(const ComputeProgram& program, const Truth& truth, const Split& split,
-                         const std::vector<double>& optimizer_seconds = {}) {
-  SimulationCosts costs;
-  for (const double seconds : optimizer_seconds) costs.updates.push_back(std::llround(1e9 * seconds));
-  for (const auto& items : split) {
-    const auto [forward, backward] = stage_seconds(truth, items);
-    const auto ns = static_cast<int64_t>(std::llround(1e9 * backward));
-    costs.stages.push_back({.forward = std::llround(1e9 * forward),
-                            .input_gradient = ns - ns / 2,
-                            .weight_gradient = ns / 2,
-                            .backward = ns});
-  }
-  const StatusOr<Simulation> simulation = simulate(program, costs);
-  EXPECT_TRUE(simulation.ok()) << simulation.status();
-  return simulation.ok() ? static_cast<double>(simulation->makespan) / 1e9 : 0;
-}
-
-// As its ranks would tell of it: every sample off by up to `noise` of it.
-MeasuredRun measured(const JobSpec& job, const Truth& truth, double noise = 0.02, int steps = 40) {
-  std::mt19937 random(7);
-  const auto noisy = [&](double seconds) {
-    return seconds * std::uniform_real_distribution<>(1 - noise, 1 + noise)(random);
-  };
-  MeasuredRun run;
-  run.split = job.parallel.split;
-  for (size_t stage = 0; stage < run.split.size(); ++stage) {
-    const auto [forward, backward] = stage_seconds(truth, run.split[stage]);
-    StageSamples& samples = run.stages.emplace_back().emplace_back();
-    samples.rank = static_cast<int>(stage);
-    for (int step = 0; step < steps; ++step) {
-      samples.forward_seconds.push_back(noisy(forward));
-      samples.backward_seconds.push_back(noisy(backward));
-    }
-  }
-  const double seconds = true_step_seconds(*compute_program(job), truth, run.split);
-  for (int step = 0; step < steps; ++step) run.step_seconds.push_back(noisy(seconds));
-  return run;
-}
 
 // Calls `take` with every split into stages that hold something.
 template <typename Take>
@@ -223,18 +142,46 @@ TEST(Propose, few_samples_or_few_steps_left_are_no_reason_to_move) {
   EXPECT_THAT(late->answer.because, HasSubstr("the move takes 30 s"));
 }
 
-TEST(Propose, budget_holds_and_one_that_nothing_fits_is_answered_with_a_number) {
+// As every rank counts before it starts: what training needs beside layers is among it.
+int64_t largest_rank(JobSpec job, const Split& split) {
+  job.parallel.split = split;
+  const StatusOr<std::vector<MemoryPrediction>> ranks = memory_of_job(job);
+  EXPECT_TRUE(ranks.ok()) << ranks.status();
+  int64_t largest = 0;
+  for (const MemoryPrediction& rank : *ranks) largest = std::max(largest, rank.total());
+  return largest;
+}
+
+TEST(Propose, budget_holds_for_all_that_a_rank_holds_and_one_that_nothing_fits_is_answered_with_a_number) {
   const JobSpec loose = job_of({});
   const StatusOr<Proposal> without = propose(loose, {measured(loose, {})}, {.steps_left = 1000});
   ASSERT_TRUE(without.ok()) << without.status();
-  const int64_t peak = *std::max_element(without->best_rank_bytes.begin(), without->best_rank_bytes.end());
-  const JobSpec tight = job_of({.more = fmt::format("memory_budget: {}\n", peak - 1)});
+  ASSERT_TRUE(without->answer.move) << without->answer.because;
+  const int64_t budget = largest_rank(loose, without->best) - 1;
+  const JobSpec tight = job_of({.more = fmt::format("memory_budget: {}\n", budget)});
   const StatusOr<Proposal> within = propose(tight, {measured(tight, {})}, {.steps_left = 1000});
   ASSERT_TRUE(within.ok()) << within.status();
-  for (const int64_t bytes : within->best_rank_bytes) EXPECT_LT(bytes, peak);
+  EXPECT_TRUE(within->changes());
+  EXPECT_LE(largest_rank(tight, within->best), budget);
   const JobSpec none = job_of({.more = "memory_budget: 1KB\n"});
   EXPECT_THAT(message(propose(none, {measured(none, {})}, {}).status()),
               HasSubstr("the smallest that works is"));
+}
+
+// Before the job is paused for it.
+TEST(WithProposedSplit, file_that_its_ranks_have_no_memory_for_is_refused) {
+  const JobSpec loose = job_of({.blocks = 14});
+  Split split = loose.parallel.split;  // 14 blocks and two more items: two a stage
+  split[4].insert(split[4].end(), split[5].begin(), split[5].begin() + 1);
+  split[5].erase(split[5].begin());
+  const int64_t needed = largest_rank(loose, split);
+  ASSERT_GT(needed, largest_rank(loose, loose.parallel.split));
+  const auto budget = [](int64_t bytes) {
+    return job_of({.blocks = 14, .more = fmt::format("memory_budget: {}\n", bytes)});
+  };
+  EXPECT_TRUE(with_proposed_split(budget(needed), split).ok());
+  EXPECT_THAT(message(with_proposed_split(budget(needed - 1), split).status()),
+              HasSubstr(fmt::format("found {} on rank", needed)));
 }
 
 // A slow worker is drained, not helped by other layers.
@@ -273,33 +220,6 @@ TEST(Propose, job_whose_layers_stay_is_told_why) {
   EXPECT_THAT(refusal({.blocks = 14, .schedule = "dualpipe"}), HasSubstr("stages on two ranks each"));
   EXPECT_TRUE(can_move_layers(job_of({.blocks = 14, .schedule = "pipedream-2bw"})).ok());
   EXPECT_TRUE(can_move_layers(job_of({.blocks = 14})).ok());
-}
-
-TEST(CheckLastMove, gain_that_came_is_kept_and_one_that_did_not_is_undone) {
-  const Truth truth;
-  const JobSpec before = job_of({});
-  const MeasuredRun first = measured(before, truth);
-  JobSpec job = before;
-  job.parallel.split = propose(before, {first}, {.steps_left = 1000})->best;
-  MeasuredRun second = measured(job, truth);
-  const auto good = check_last_move(job, {first, second});
-  ASSERT_TRUE(good.ok()) << good.status();
-  ASSERT_TRUE(good->has_value());
-  EXPECT_TRUE((*good)->answer.move) << (*good)->answer.because;
-  EXPECT_EQ((*good)->before, before.parallel.split);
-  second.step_seconds = first.step_seconds;  // nothing came of it
-  const auto bad = check_last_move(job, {first, second});
-  ASSERT_TRUE(bad.ok() && bad->has_value());
-  EXPECT_FALSE((*bad)->answer.move);
-  EXPECT_THAT((*bad)->answer.because, HasSubstr("less than half"));
-  EXPECT_FALSE(check_last_move(before, {first, first})->has_value());
-  // A worker was lost meanwhile: what the move brought is told by the newest run still.
-  const auto interrupted = check_last_move(job, {first, second, second});
-  ASSERT_TRUE(interrupted.ok() && interrupted->has_value());
-  EXPECT_EQ((*interrupted)->before, before.parallel.split);
-  MeasuredRun other = first;
-  other.schedule = "gpipe";  // what is faster now is not the split's doing
-  EXPECT_FALSE(check_last_move(job, {other, second})->has_value());
 }
 
 TEST(PlannedStages, are_the_mean_until_another_split_was_measured) {
