@@ -23,9 +23,18 @@ std::optional<plan::SampledWork> work_of(v1::MeasuredKind kind) {
       return plan::SampledWork::Step;
     case v1::MEASURED_KIND_OPTIMIZER:
       return plan::SampledWork::Optimizer;
+    case v1::MEASURED_KIND_LAYER_FORWARD:
+      return plan::SampledWork::LayerForward;
+    case v1::MEASURED_KIND_LAYER_BACKWARD:
+      return plan::SampledWork::LayerBackward;
     default:
       return std::nullopt;
   }
+}
+
+std::optional<plan::LayerType> layer_of(v1::LayerType type) {
+  if (type < v1::LAYER_TYPE_EMBEDDING || type > v1::LAYER_TYPE_HEAD) return std::nullopt;
+  return static_cast<plan::LayerType>(type - v1::LAYER_TYPE_EMBEDDING);
 }
 
 StatusOr<plan::MeasuredRun> measured_run(const v1::AttemptMeasurements& message) {
@@ -39,8 +48,11 @@ StatusOr<plan::MeasuredRun> measured_run(const v1::AttemptMeasurements& message)
   for (const v1::MeasuredSeries& series : message.series()) {
     const std::optional<plan::SampledWork> work = work_of(series.kind());
     if (!work) continue;
-    attempt.series.push_back(
-        {series.rank(), series.stage(), *work, {series.samples().begin(), series.samples().end()}});
+    attempt.series.push_back({series.rank(),
+                              series.stage(),
+                              *work,
+                              {series.samples().begin(), series.samples().end()},
+                              layer_of(series.layer())});
   }
   return plan::run_of(attempt);
 }

@@ -33,6 +33,10 @@ std::optional<plan::SampledWork> work_of(MeasuredKind kind) {
       return plan::SampledWork::Optimizer;
     case MeasuredKind::Step:
       return plan::SampledWork::Step;
+    case MeasuredKind::LayerForward:
+      return plan::SampledWork::LayerForward;
+    case MeasuredKind::LayerBackward:
+      return plan::SampledWork::LayerBackward;
     case MeasuredKind::Wait:
     case MeasuredKind::WaitDependency:
     case MeasuredKind::WaitTransfer:
@@ -53,7 +57,8 @@ StatusOr<plan::MeasuredRun> run_of(const AttemptMeasurements& measured) {
     attempt.series.push_back({.rank = static_cast<int>(series.rank.value),
                               .stage = series.stage.is_set() ? static_cast<int>(series.stage.value) : -1,
                               .work = *work,
-                              .seconds = {series.seconds.begin(), series.seconds.end()}});
+                              .seconds = {series.seconds.begin(), series.seconds.end()},
+                              .layer = series.layer});
   }
   return plan::run_of(attempt);
 }

@@ -71,6 +71,10 @@ v1::MeasuredKind to_proto(MeasuredKind kind) {
       return v1::MEASURED_KIND_WAIT_DEPENDENCY;
     case MeasuredKind::WaitTransfer:
       return v1::MEASURED_KIND_WAIT_TRANSFER;
+    case MeasuredKind::LayerForward:
+      return v1::MEASURED_KIND_LAYER_FORWARD;
+    case MeasuredKind::LayerBackward:
+      return v1::MEASURED_KIND_LAYER_BACKWARD;
   }
   return v1::MEASURED_KIND_UNSPECIFIED;
 }
@@ -80,6 +84,7 @@ v1::MeasuredSeries to_proto(const MeasuredSeries& measured) {
   series.set_rank(measured.rank.value);
   series.set_stage(measured.stage.is_set() ? measured.stage.value : -1);
   series.set_kind(to_proto(measured.kind));
+  if (measured.layer) series.set_layer(codec::to_proto(*measured.layer));
   series.set_count(measured.count);
   const MedianAndTail summary = summarised(measured.seconds);
   series.set_median_seconds(summary.median);

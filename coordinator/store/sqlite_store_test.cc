@@ -149,6 +149,7 @@ class RandomWrites {
       series.rank = RankIndex(below(3));
       if (below(2)) series.stage = StageIndex(below(3));
       series.kind = static_cast<MeasuredKind>(below(kMeasuredKinds));
+      if (below(2)) series.layer = static_cast<plan::LayerType>(below(plan::kLayerTypes));
       series.count = below(1000);
       for (int64_t n = below(4); n > 0; --n) series.seconds.push_back(static_cast<float>(real()));
       if (below(2)) series.cpu_seconds.push_back(static_cast<float>(real()));

@@ -64,7 +64,7 @@ TEST_F(SqliteStoreTest, tables_of_another_version_are_refused_and_left_alone) {
   const std::string before = bytes();
   const auto store = open_sqlite_store(path);
   EXPECT_EQ(store.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(message(store.status()), HasSubstr("expected version 12 of the tables, found 99"));
+  EXPECT_THAT(message(store.status()), HasSubstr("expected version 13 of the tables, found 99"));
   EXPECT_EQ(bytes(), before);
 }
 

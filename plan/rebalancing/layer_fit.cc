@@ -1,14 +1,29 @@
 #include "plan/rebalancing/layer_fit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
 
+#include "plan/spec/layer_type.h"
+
 namespace penstock::plan {
 namespace {
 
 constexpr double kNearlyNothingMs = 1e-6;
+
+// Single layers, where they were sampled: as stages that hold nothing else.
+void add_layers(const MeasuredRun& run, double tokens, std::vector<StageMeasurement>& stages) {
+  for (const LayerSamples& layer : run.layers) {
+    if (stages.size() >= kMeasurementsMax) return;
+    stages.push_back({.layers = {{name_of(layer.type), 1}},
+                      .forward_ms = std::max(kNearlyNothingMs, 1e3 * layer.forward_seconds),
+                      .backward_ms = std::max(kNearlyNothingMs, 1e3 * layer.backward_seconds),
+                      .tokens = tokens,
+                      .worker = ""});
+  }
+}
 
 std::vector<StageMeasurement> stages_of(const std::vector<JobRuns>& measured) {
   std::vector<StageMeasurement> stages;
@@ -22,6 +37,7 @@ std::vector<StageMeasurement> stages_of(const std::vector<JobRuns>& measured) {
                           .tokens = tokens,
                           .worker = ""});
       }
+      add_layers(run, tokens, stages);
     }
   }
   return stages;
@@ -43,11 +59,7 @@ void add_free_embedding(std::vector<StageMeasurement>& stages) {
 }  // namespace
 
 std::string cost_type_of(const JobSpec& job, const Item& item) {
-  if (item.kind == ItemKind::Embedding) return "embedding";
-  if (item.kind == ItemKind::Head) return "head";
-  std::string type = job.model.has_experts(item.layer) ? "block with experts" : "block";
-  if (job.recomputes(item.layer)) type += ", recomputed";
-  return type;
+  return name_of(layer_type_of(job, item));
 }
 
 LayerCounts layer_counts(const JobSpec& job, const std::vector<Item>& items) {

@@ -1,7 +1,7 @@
 // What the layers of measured jobs cost, by type: typed least squares (plan/calibration) over the stage totals of all their
-// runs. Runs at two sizes of microbatch, which are those of two jobs, give costs by tokens.
+// runs, and the single layers that were sampled in traced steps. Runs at two sizes of microbatch, which are those of two jobs, give costs by tokens.
 //
-// Where stage totals cannot tell the embedding from the blocks (two stages and no other split: two sums, three unknowns)
+// Without such samples, where stage totals cannot tell the embedding from the blocks (two stages and no other split: two sums, three unknowns)
 // the embedding is taken as nothing, which it nearly is, and that is noted.
 // Pure; any thread.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace penstock::plan {
 
-// The type of an item's costs: "embedding", "block", "block with experts", "block, recomputed", "head".
+// The type of an item's costs, by name (plan/spec/layer_type.h).
 std::string cost_type_of(const JobSpec& job, const Item& item);
 LayerCounts layer_counts(const JobSpec& job, const std::vector<Item>& items);
 

@@ -52,6 +52,13 @@ Status check_run(const MeasuredRun& run) {
     for (const StageSamples& samples : run.stages[stage])
       PENSTOCK_RETURN_IF_ERROR(check_samples(samples, stage));
   }
+  for (const LayerSamples& layer : run.layers) {
+    const bool is_time = layer.forward_seconds >= 0 && layer.backward_seconds >= 0 &&
+                         layer.forward_seconds < 1e6 && layer.backward_seconds < 1e6;
+    if (layer.stage >= 0 && static_cast<size_t>(layer.stage) < run.stages.size() && is_time) continue;
+    return invalid_argument("layers of stage {} of {}: expected times of 0 or more", layer.stage,
+                            run.stages.size());
+  }
   if (run.step_seconds.empty() || !are_times(run.step_seconds))
     return invalid_argument("steps: expected times above 0, at least one");
   return ok_status();

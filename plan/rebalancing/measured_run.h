@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "plan/diagnosis/diagnose.h"
 #include "plan/spec/job_spec.h"
+#include "plan/spec/layer_type.h"
 
 namespace penstock::plan {
 
@@ -17,15 +18,26 @@ struct StageSamples {
   std::vector<double> backward_seconds;  // both halves of a split one
 };
 
+// What a layer of one type took for one microbatch, in the steps that were traced: the median of those, and the lower median
+// over the ranks of its stage.
+struct LayerSamples {
+  int stage = 0;
+  LayerType type = LayerType::Block;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+};
+
 struct MeasuredRun {
   std::string schedule;
   Split split;
   std::vector<std::vector<StageSamples>> stages;  // [stage], one for every rank that holds it
   std::vector<double> step_seconds;               // whole steps, oldest first
   std::vector<double> optimizer_seconds;          // [rank] medians; empty: not known
+  std::vector<LayerSamples> layers{};             // those that were sampled
 };
 
-// InvalidArgument names the stage: as many as the split has, each with as many forwards as backwards, all above 0.
+// InvalidArgument names the stage: as many as the split has, each with as many forwards as backwards, all above 0; layers of
+// a stage that is not there, or with times below 0.
 Status check_run(const MeasuredRun& run);
 
 // Medians over steps and the lower one over the ranks of a stage, so that one slow rank does not speak for it.

@@ -83,6 +83,43 @@ TEST(Propose, step_is_predicted_with_the_updates_of_the_layers_that_move) {
   EXPECT_NEAR(proposal->best_step_seconds, then, 0.01 * then);
 }
 
+// Two stages are two sums: what single layers took tells the embedding and the head from the blocks, and the best split with it.
+TEST(Propose, sampled_layers_tell_apart_what_stages_cannot) {
+  const Truth truth = {.embedding = {0.006, 0.012}};
+  const JobSpec one_block = job_of(
+      {.pipeline = 2, .blocks = 12, .split = "[[embedding, 0], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, head]]"});
+  MeasuredRun run = measured(one_block, truth, 0);
+  const StatusOr<Proposal> without = propose(one_block, {run}, {.steps_left = 1000});
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(without->notes, ::testing::Contains(HasSubstr("embedding")));
+  run.layers = {{0, LayerType::Embedding, truth.embedding.first, truth.embedding.second},
+                {0, LayerType::Block, truth.block.first, truth.block.second},
+                {1, LayerType::Block, truth.block.first, truth.block.second},
+                {1, LayerType::Head, truth.head.first, truth.head.second}};
+  const StatusOr<Proposal> with = propose(one_block, {run}, {.steps_left = 1000});
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_THAT(with->notes, ::testing::IsEmpty());
+  EXPECT_NEAR(with->costs.types.at("embedding").forward.fixed_ms, 6, 1e-3);
+  EXPECT_NEAR(with->costs.types.at("head").backward.fixed_ms, 19, 1e-3);
+  const ComputeProgram program = *compute_program(one_block);
+  const double best = best_step_of_all_splits(one_block, truth);
+  EXPECT_NEAR(true_step_seconds(program, truth, with->best), best, 1e-6);
+  EXPECT_GT(true_step_seconds(program, truth, without->best), 1.02 * best);
+}
+
+TEST(Propose, head_that_stands_with_the_same_blocks_in_every_run_is_known_by_its_samples) {
+  const Truth truth;
+  const JobSpec job =
+      job_of({.pipeline = 2, .blocks = 6, .split = "[[embedding], [0, 1, 2, 3, 4, 5, head]]"});
+  MeasuredRun run = measured(job, truth, 0);
+  EXPECT_THAT(message(propose(job, {run}, {.steps_left = 1000}).status()), HasSubstr("head cannot be told"));
+  run.layers = {{1, LayerType::Head, truth.head.first, truth.head.second}};
+  const StatusOr<Proposal> proposal = propose(job, {run}, {.steps_left = 1000});
+  ASSERT_TRUE(proposal.ok()) << proposal.status();
+  EXPECT_NEAR(true_step_seconds(*compute_program(job), truth, proposal->best),
+              best_step_of_all_splits(job, truth), 1e-6);
+}
+
 TEST(Propose, best_split_stays) {
   const Truth truth;
   JobSpec job = job_of({});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "plan/diagnosis/statistics.h"
@@ -38,6 +39,20 @@ StageSamples stage_samples(int rank, SeriesByWork& series) {
   return samples;
 }
 
+// By stage, type and whether they are backwards: medians of ranks.
+using LayersOfRanks = std::map<std::tuple<int, LayerType, bool>, std::vector<double>>;
+
+std::vector<LayerSamples> layer_samples(const LayersOfRanks& medians) {
+  std::vector<LayerSamples> layers;
+  for (const auto& [of, forwards] : medians) {
+    const auto& [stage, type, is_backward] = of;
+    const auto backwards = medians.find({stage, type, true});
+    if (is_backward || backwards == medians.end()) continue;
+    layers.push_back({stage, type, lower_median(forwards), lower_median(backwards->second)});
+  }
+  return layers;
+}
+
 // All ranks meet at the end of a step, but where weights are asynchronous.
 std::vector<double> slowest(std::vector<std::vector<double>> steps) {
   std::erase_if(steps, [](const std::vector<double>& rank) { return rank.empty(); });
@@ -53,11 +68,16 @@ StatusOr<MeasuredRun> run_of(const SampledAttempt& attempt) {
   run.schedule = attempt.schedule;
   run.split = attempt.split;
   std::map<std::pair<int, int>, SeriesByWork> of_stages;  // by stage and rank
+  LayersOfRanks layers;
   std::vector<std::vector<double>> steps;
   for (const SampledSeries& series : attempt.series) {
     if (series.stage >= static_cast<int>(run.split.size()))
       return invalid_argument("measurements of stage {} of {}", series.stage, run.split.size());
-    if (series.stage >= 0) {
+    if (series.stage >= 0 && series.layer) {
+      const bool is_backward = series.work == SampledWork::LayerBackward;
+      if (!series.seconds.empty())
+        layers[{series.stage, *series.layer, is_backward}].push_back(median(series.seconds));
+    } else if (series.stage >= 0) {
       of_stages[{series.stage, series.rank}][series.work] = series.seconds;
     } else if (series.work == SampledWork::Step) {
       steps.push_back(series.seconds);
@@ -69,6 +89,7 @@ StatusOr<MeasuredRun> run_of(const SampledAttempt& attempt) {
   for (auto& [of, series] : of_stages)
     run.stages[static_cast<size_t>(of.first)].push_back(stage_samples(of.second, series));
   run.step_seconds = slowest(std::move(steps));
+  run.layers = layer_samples(layers);
   PENSTOCK_RETURN_IF_ERROR(check_run(run));
   return run;
 }

@@ -1,11 +1,13 @@
 // What the ranks of an attempt told, series by series, put together as a run. Pure; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "plan/rebalancing/measured_run.h"
+#include "plan/spec/layer_type.h"
 
 namespace penstock::plan {
 
@@ -14,6 +16,8 @@ enum class SampledWork : uint8_t {
   Backward,  // fused
   InputGradient,
   WeightGradient,
+  LayerForward,  // of a stage and a type of layer
+  LayerBackward,
   Step,  // of a rank
   Optimizer,
 };
@@ -24,6 +28,7 @@ struct SampledSeries {
   int stage = -1;  // below 0: of the rank
   SampledWork work = SampledWork::Forward;
   std::vector<double> seconds;
+  std::optional<LayerType> layer{};
 };
 
 struct SampledAttempt {

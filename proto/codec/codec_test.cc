@@ -96,6 +96,7 @@ StepTrace step_trace() {
   trace.unix_ns = 1'700'000'000'000'000'000;
   trace.works = {{{StageIndex(1), plan::ActionKind::WeightGradient, MicrobatchIndex(3)}, 5, 12, 6}};
   trace.waits = {{StageIndex(1), plan::Flow::Gradient, MicrobatchIndex(3), 1, 5}};
+  trace.layers = {{StageIndex(1), plan::LayerType::RecomputedBlock, 70, 210}};
   return trace;
 }
 
@@ -221,6 +222,21 @@ TEST(Wire, a_trace_survives_the_wire) {
   EXPECT_EQ(decoded->waits[0].stage, StageIndex(1));
   EXPECT_EQ(decoded->waits[0].flow, plan::Flow::Gradient);
   EXPECT_EQ(decoded->waits[0].end_ns, 5);
+  ASSERT_THAT(decoded->layers, SizeIs(1));
+  EXPECT_EQ(decoded->layers[0].stage, StageIndex(1));
+  EXPECT_EQ(decoded->layers[0].type, plan::LayerType::RecomputedBlock);
+  EXPECT_EQ(decoded->layers[0].forward_ns, 70);
+  EXPECT_EQ(decoded->layers[0].backward_ns, 210);
+}
+
+TEST(Wire, every_type_of_layer_has_its_own_number) {
+  for (int i = 0; i < plan::kLayerTypes; ++i) {
+    StepTrace trace = step_trace();
+    trace.layers[0].type = static_cast<plan::LayerType>(i);
+    EXPECT_EQ(from_proto(to_proto(trace))->layers[0].type, trace.layers[0].type);
+  }
+  EXPECT_EQ(to_proto(plan::LayerType::Head), v1::LAYER_TYPE_HEAD);
+  EXPECT_EQ(to_proto(plan::LayerType::Embedding), v1::LAYER_TYPE_EMBEDDING);
 }
 
 TEST(Wire, a_trace_with_times_or_works_that_cannot_be_is_refused) {
@@ -233,6 +249,9 @@ TEST(Wire, a_trace_with_times_or_works_that_cannot_be_is_refused) {
   EXPECT_THAT(refused([](auto& m) { m.mutable_works(0)->set_kind(4); }), HasSubstr("works.kind"));
   EXPECT_THAT(refused([](auto& m) { m.mutable_waits(0)->set_microbatch(-1); }),
               HasSubstr("waits.microbatch"));
+  EXPECT_THAT(refused([](auto& m) { m.mutable_layers(0)->clear_type(); }), HasSubstr("layers.type"));
+  EXPECT_THAT(refused([](auto& m) { m.mutable_layers(0)->set_backward_ns(-1); }),
+              HasSubstr("layers.backward_ns"));
   EXPECT_THAT(refused([](auto& m) { m.set_clock("two words"); }), HasSubstr("clock"));
   EXPECT_THAT(refused([](auto& m) {
                 while (m.works_size() <= static_cast<int>(kMostTraced)) *m.add_works() = m.works(0);

@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "plan/schedule/lowered.h"
 #include "plan/spec/job_spec.h"
+#include "plan/spec/layer_type.h"
 
 namespace penstock {
 
@@ -99,6 +100,14 @@ struct TracedWait {
   int64_t end_ns = 0;
 };
 
+// What a layer of a type took in a traced step: the mean over the stage's layers of that type and its microbatches.
+struct TracedLayer {
+  StageIndex stage;
+  plan::LayerType type = plan::LayerType::Block;
+  int64_t forward_ns = 0;
+  int64_t backward_ns = 0;  // both halves of a split one
+};
+
 struct StepTrace {
   AttemptKey attempt;
   RankIndex rank;
@@ -108,6 +117,7 @@ struct StepTrace {
   int64_t unix_ns = 0;       // the same moment on the host's wall clock
   std::vector<TracedWork> works;
   std::vector<TracedWait> waits;
+  std::vector<TracedLayer> layers{};  // by stage and type, each once
 };
 
 struct RankReady {

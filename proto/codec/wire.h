@@ -27,6 +27,7 @@ v1::Register to_proto(const Registration& registration);
 v1::Assign to_proto(const Assignment& assignment);
 v1::StepReport to_proto(const StepReport& report);
 v1::StepTrace to_proto(const StepTrace& trace);
+v1::LayerType to_proto(plan::LayerType type);
 v1::RankReady to_proto(const RankReady& ready);
 v1::RankFinished to_proto(const RankFinished& finished);
 v1::CheckpointWritten to_proto(const CheckpointWritten& written);

@@ -58,6 +58,16 @@ TracedWait decode_traced_wait(const v1::TracedWait& message, Checks& checks) {
   return traced;
 }
 
+TracedLayer decode_traced_layer(const v1::TracedLayer& message, Checks& checks) {
+  TracedLayer traced;
+  traced.stage = StageIndex(checks.range("layers.stage", message.stage(), 0, kMostStages - 1));
+  traced.type =
+      static_cast<plan::LayerType>(checks.range("layers.type", message.type(), 1, plan::kLayerTypes) - 1);
+  traced.forward_ns = checks.range("layers.forward_ns", message.forward_ns(), 0, kLongestTrace);
+  traced.backward_ns = checks.range("layers.backward_ns", message.backward_ns(), 0, kLongestTrace);
+  return traced;
+}
+
 PayloadSlots decode_payload(const v1::PayloadSlots& message, Checks& checks) {
   PayloadSlots payload;
   payload.stage = StageIndex(checks.range("payloads.stage", message.stage(), 0, kMostStages - 1));
@@ -200,6 +210,10 @@ StatusOr<StepReport> from_proto(const v1::StepReport& message) {
   return report;
 }
 
+v1::LayerType to_proto(plan::LayerType type) {
+  return static_cast<v1::LayerType>(static_cast<int>(type) + 1);
+}
+
 v1::StepTrace to_proto(const StepTrace& trace) {
   v1::StepTrace message;
   *message.mutable_attempt() = to_proto(trace.attempt);
@@ -225,6 +239,13 @@ v1::StepTrace to_proto(const StepTrace& trace) {
     added.set_start_ns(traced.start_ns);
     added.set_took_ns(traced.end_ns - traced.start_ns);
   }
+  for (const TracedLayer& traced : trace.layers) {
+    v1::TracedLayer& added = *message.add_layers();
+    added.set_stage(traced.stage.value);
+    added.set_type(to_proto(traced.type));
+    added.set_forward_ns(traced.forward_ns);
+    added.set_backward_ns(traced.backward_ns);
+  }
   return message;
 }
 
@@ -244,6 +265,10 @@ StatusOr<StepTrace> from_proto(const v1::StepTrace& message) {
   checks.count("waits", static_cast<size_t>(message.waits_size()), kMostTraced);
   for (int i = 0; checks.ok() && i < message.waits_size(); ++i) {
     trace.waits.push_back(decode_traced_wait(message.waits(i), checks));
+  }
+  checks.count("layers", static_cast<size_t>(message.layers_size()), kMostTracedLayers);
+  for (int i = 0; checks.ok() && i < message.layers_size(); ++i) {
+    trace.layers.push_back(decode_traced_layer(message.layers(i), checks));
   }
   if (!checks.ok()) return checks.status();
   return trace;

@@ -59,6 +59,7 @@ std::vector<std::string> executor_frames() {
   trace.clock = "boot";
   trace.works = {{{StageIndex(1), plan::ActionKind::Backward, MicrobatchIndex(2)}, 10, 20, 9}};
   trace.waits = {{StageIndex(1), plan::Flow::Gradient, MicrobatchIndex(2), 5, 10}};
+  trace.layers = {{StageIndex(1), plan::LayerType::Head, 3, 4}};
   const std::vector<ExecutorFrame> frames = {RankReady{attempt(), RankIndex(1), 77, "avx512"},
                                              report,
                                              trace,

@@ -21,7 +21,8 @@ class WaitMeter {
     waited_ += clock_->now() - start;
     return result;
   }
-  // Since the last call of this.
+  // Since the last take().
+  Duration so_far() const { return waited_; }
   Duration take() { return std::exchange(waited_, Duration::zero()); }
 
  private:

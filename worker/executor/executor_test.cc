@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 
 #include "plan/schedule/families.h"
@@ -432,6 +433,30 @@ TEST(Executor, step_report_tells_times_slots_and_memory_of_its_rank) {
   }
 }
 
+// Each type of layer of each stage once, and no more time of all of them than the stage's works took.
+void expect_layers_within_works(const Assignment& assignment, const StepTrace& trace) {
+  const plan::JobSpec job = *plan::parse_job_spec(assignment.spec_yaml);
+  int64_t in_works = 0, in_layers = 0;
+  std::set<std::pair<StageIndex, plan::LayerType>> expected, found;
+  for (const TracedWork& work : trace.works) {
+    in_works += work.end_ns - work.start_ns;
+    for (const plan::Item& item : assignment.split[static_cast<size_t>(work.work.stage.value)])
+      expected.emplace(work.work.stage, plan::layer_type_of(job, item));
+  }
+  for (const TracedLayer& layer : trace.layers) {
+    EXPECT_TRUE(found.emplace(layer.stage, layer.type).second);
+    EXPECT_GT(layer.forward_ns, 0);
+    EXPECT_GT(layer.backward_ns, 0);
+    for (const plan::Item& item : assignment.split[static_cast<size_t>(layer.stage.value)]) {
+      if (plan::layer_type_of(job, item) == layer.type)
+        in_layers += (layer.forward_ns + layer.backward_ns) * job.microbatches();
+    }
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_LE(in_layers, in_works);
+  EXPECT_GT(in_layers, in_works / 2);
+}
+
 TEST(Executor, traced_step_tells_every_work_and_wait_of_its_program_in_order) {
   for (const char* p2p : {"two-sided", "one-sided"}) {
     const auto assignments = assignments_of({.schedule = "interleaved-1f1b",
@@ -469,6 +494,7 @@ TEST(Executor, traced_step_tells_every_work_and_wait_of_its_program_in_order) {
         }
         EXPECT_EQ(works, trace.works.size());
         EXPECT_EQ(waits, trace.waits.size());
+        expect_layers_within_works(assignments.front().assignment, trace);
         EXPECT_GT(waits, 0u);
       }
     }

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "worker/executor/resolved_program.h"
+#include "worker/model/layer_timer.h"
 
 namespace penstock::worker {
 
@@ -24,9 +25,27 @@ Interpreter::Interpreter(InterpreterParts parts, ResolvedProgram resolved)
 
 Status Interpreter::run(StepIndex first) {
   first_ = first;
+  time_layers();
   PENSTOCK_RETURN_IF_ERROR(begin_step(first));
   PENSTOCK_RETURN_IF_ERROR(execute_all(program_));
+  if (traces()) add_layer_times();
   return check_nothing_is_held();
+}
+
+void Interpreter::time_layers() {
+  for (Stage* stage : parts_.stages) stage->time_layers(traces());
+}
+
+void Interpreter::add_layer_times() {
+  for (const Stage* stage : parts_.stages) {
+    for (const LayerTime& time : stage->layer_times()) {
+      if (time.forwards == 0) continue;
+      parts_.trace->add_layer({.stage = stage->index(),
+                               .type = time.type,
+                               .forward_ns = time.forward.count() / time.forwards,
+                               .backward_ns = time.backward.count() / time.forwards});
+    }
+  }
 }
 
 Status Interpreter::execute_all(std::span<const ResolvedInstruction> instructions) {
@@ -88,6 +107,7 @@ Status Interpreter::validate(const ResolvedInstruction& instruction) {
   for (Stage* stage : parts_.stages) stage->forget_forwards();
   parts_.recorder.forget_actions();
   if (traces()) parts_.trace->forget_works();
+  time_layers();
   PENSTOCK_RETURN_IF_ERROR(begin_step(step_));
   return execute_all(std::span(program_).first(static_cast<size_t>(&instruction - program_.data())));
 }

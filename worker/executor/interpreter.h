@@ -89,6 +89,8 @@ class Interpreter {
   Status send(const ResolvedInstruction& instruction);
   Status wait_send(const ResolvedInstruction& instruction);
   Status wait(const ResolvedInstruction& instruction);
+  void time_layers();
+  void add_layer_times();
   bool traces() const { return parts_.trace != nullptr && parts_.trace->recording(); }
   Status check_nothing_is_held() const;
   Status explain(const Status& status, const ResolvedInstruction& instruction) const;

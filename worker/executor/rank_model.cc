@@ -152,7 +152,8 @@ StageEnvironment RankModel::environment(const plan::JobSpec& job, TokenSource* t
           .place = context_.place,
           .recomputation_scratch = recomputation_scratch_.view(),
           .expert_group = context_.expert_group,
-          .waits = &waits_};
+          .waits = &waits_,
+          .clock = &clock_};
 }
 
 StatusOr<kernels::SlabView> RankModel::activations(StageIndex stage) const {

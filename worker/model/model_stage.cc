@@ -113,6 +113,7 @@ ModelStage::ModelStage(StageIndex index, const std::vector<plan::Item>& items,
       activations_(slots.activations),
       backward_(backward),
       recomputation_bytes_(recomputation_bytes(environment.job, items, backward)),
+      timer_(environment.job, items, environment.clock, environment.waits),
       recomputation_slots_({.stage = index, .holds = "recomputation"},
                            whole_slots(slots.recomputations, recomputation_bytes_.slot),
                            {.data = slots.recomputations.data,
@@ -166,7 +167,7 @@ Status ModelStage::forward(const StageCall& call) {
     const kernels::TensorView output = last ? call.output : items_[i + 1]->saved_residual(on.input_slot);
     ItemCall here = call_of(i, on);
     here.keeps = on.keeps && !is_recomputed(i);
-    PENSTOCK_RETURN_IF_ERROR(items_[i]->forward(here, output));
+    PENSTOCK_RETURN_IF_ERROR(timer_.forward(i, [&] { return items_[i]->forward(here, output); }));
   }
   return ok_status();
 }
@@ -179,8 +180,11 @@ Status ModelStage::backward(const StageCall& call) {
   for (size_t i = items_.size(); i-- > 0;) {
     const kernels::TensorView input_gradient = i == 0 ? call.output : environment_.workspace.edge[i % 2];
     const ItemCall here = call_of(i, on);
-    if (is_recomputed(i)) PENSTOCK_RETURN_IF_ERROR(recompute(i, here, input_gradient));
-    PENSTOCK_RETURN_IF_ERROR(items_[i]->backward(here, gradient, input_gradient));
+    const auto pass_back = [&]() -> Status {
+      if (is_recomputed(i)) PENSTOCK_RETURN_IF_ERROR(recompute(i, here, input_gradient));
+      return items_[i]->backward(here, gradient, input_gradient);
+    };
+    PENSTOCK_RETURN_IF_ERROR(timer_.backward(i, pass_back));
     gradient = input_gradient;
   }
   return ok_status();
@@ -206,8 +210,11 @@ Status ModelStage::input_gradient(const StageCall& call) {
       input_gradient = kept.empty() ? environment_.workspace.edge[i % 2] : kept;
     }
     const ItemCall here = call_of(i, on, recomputed);
-    if (is_recomputed(i)) PENSTOCK_RETURN_IF_ERROR(recompute(i, here, input_gradient));
-    PENSTOCK_RETURN_IF_ERROR(items_[i]->input_gradient(here, gradient, input_gradient));
+    const auto pass_back = [&]() -> Status {
+      if (is_recomputed(i)) PENSTOCK_RETURN_IF_ERROR(recompute(i, here, input_gradient));
+      return items_[i]->input_gradient(here, gradient, input_gradient);
+    };
+    PENSTOCK_RETURN_IF_ERROR(timer_.backward(i, pass_back));
     gradient = input_gradient;
   }
   return ok_status();
@@ -231,7 +238,12 @@ Status ModelStage::weight_gradient(const StageCall& call) {
                           call.microbatch.value);
   }
   void* const recomputed = lease.held() ? lease.data() : nullptr;
-  for (size_t i = items_.size(); i-- > 0;) items_[i]->weight_gradient(call_of(i, on, recomputed));
+  for (size_t i = items_.size(); i-- > 0;) {
+    PENSTOCK_RETURN_IF_ERROR(timer_.backward(i, [&] {
+      items_[i]->weight_gradient(call_of(i, on, recomputed));
+      return ok_status();
+    }));
+  }
   return ok_status();
 }
 

@@ -31,6 +31,7 @@
 #include "worker/collectives/group_member.h"
 #include "worker/collectives/wait_meter.h"
 #include "worker/data/token_source.h"
+#include "worker/model/layer_timer.h"
 #include "worker/model/layout.h"
 #include "worker/model/parameters.h"
 #include "worker/model/stage.h"
@@ -60,6 +61,7 @@ struct StageEnvironment {
   const GroupMember* expert_group = nullptr;
   const StagePayloads* payloads = nullptr;  // of the stage; needed where a block has experts
   WaitMeter* waits = nullptr;               // told how long its computations wait for the expert group
+  const Clock* clock = nullptr;             // of the times of layers; null: they are not timed
 };
 
 // What a stage keeps its activations in.
@@ -105,6 +107,8 @@ class ModelStage final : public Stage {
   Duration take_waited() override {
     return environment_.waits == nullptr ? Duration::zero() : environment_.waits->take();
   }
+  void time_layers(bool on) override { timer_.time_layers(on); }
+  std::span<const LayerTime> layer_times() const override { return timer_.times(); }
   Status forward(const StageCall& call) override;
   Status backward(const StageCall& call) override;
   Status input_gradient(const StageCall& call) override;
@@ -139,6 +143,7 @@ class ModelStage final : public Stage {
   plan::BackwardForm backward_;
   int64_t slot_bytes_ = 0;
   RecomputationBytes recomputation_bytes_;
+  LayerTimer timer_;
   SlotLedger recomputation_slots_;
   std::vector<SlotLease> recomputed_;  // by activation slot: what its I has recomputed for its W
 };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 namespace penstock::worker {
 
 struct ExpertLoad;
+struct LayerTime;
 
 struct StageCall {
   StepIndex step;
@@ -46,6 +48,11 @@ class Stage {
 
   // How long the calls since the last one of this have waited for other ranks.
   virtual Duration take_waited() { return Duration::zero(); }
+
+  // From here on calls are timed layer by layer, or not; what was timed is forgotten.
+  virtual void time_layers(bool) {}
+  // Since then, by type of layer.
+  virtual std::span<const LayerTime> layer_times() const { return {}; }
 
   // Whether this is the loss stage: the one that owns the head.
   virtual bool has_loss() const { return false; }

@@ -46,6 +46,7 @@ TraceRecorder::TraceRecorder(const plan::RankProgram& program, StepTrace& trace)
   trace_.clock = clock_name();
   trace_.works.reserve(works);
   trace_.waits.reserve(waits);
+  trace_.layers.reserve(program.buffers.size() * plan::kLayerTypes);
 }
 
 void TraceRecorder::begin(StepIndex step, const Clock& clock) {
@@ -60,6 +61,7 @@ void TraceRecorder::begin(StepIndex step, const Clock& clock) {
 void TraceRecorder::forget_works() {
   trace_.works.clear();
   trace_.waits.clear();
+  trace_.layers.clear();
 }
 
 void TraceRecorder::add_work(const plan::Work& work, TimePoint start, TimePoint end, Duration cpu) {

@@ -36,6 +36,7 @@ class TraceRecorder {
 
   bool recording() const { return recording_; }
   void add_work(const plan::Work& work, TimePoint start, TimePoint end, Duration cpu);
+  void add_layer(const TracedLayer& layer) { trace_.layers.push_back(layer); }
   // Of `wait`, a WaitReceive.
   void add_wait(const plan::Instruction& wait, TimePoint start, TimePoint end);
 

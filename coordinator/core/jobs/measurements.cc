@@ -12,9 +12,9 @@ namespace {
 constexpr size_t kSamplesOfAnAttempt = 1 << 18;  // all series together, about
 constexpr size_t kWindowLeast = 4;
 constexpr size_t kWindowMost = 64;
-// A forward, and a backward or its halves; and of its rank optimizer, wait, its parts and step, since a rank holds a stage at
-// least.
-constexpr size_t kSeriesOfAStage = 8;
+// A forward, and a backward or its halves; those of a layer of two types; and of its rank optimizer, wait, its parts and step,
+// since a rank holds a stage at least.
+constexpr size_t kSeriesOfAStage = 12;
 
 void keep_newest(std::vector<float>& samples, float sample, size_t window) {
   samples.push_back(sample);
@@ -74,27 +74,26 @@ void Measurements::restore(AttemptMeasurements attempt) {
 }
 
 // Ranks report the same series in the same order in every step: what is looked for stands at `place`, mostly.
-MeasuredSeries* Measurements::find(size_t& place, RankIndex rank, StageIndex stage, MeasuredKind kind) {
+MeasuredSeries* Measurements::find(size_t& place, const Key& key) {
   std::vector<MeasuredSeries>& all = attempts_.back().series;
-  const Key key{rank.value, stage.value, kind};
-  const bool is_there =
-      place < all.size() && Key{all[place].rank.value, all[place].stage.value, all[place].kind} == key;
-  if (!is_there) {
+  const auto is_of_key = [&](const MeasuredSeries& series) {
+    return Key{series.rank, series.stage, series.kind, series.layer} == key;
+  };
+  if (place >= all.size() || !is_of_key(all[place])) {
     const auto known = places_.find(key);
     if (known == places_.end() && all.size() >= kSeriesMax) return nullptr;
     place = known == places_.end() ? all.size() : known->second;
     if (known == places_.end()) {
       places_.emplace(key, place);
-      all.push_back({.rank = rank, .stage = stage, .kind = kind});
+      all.push_back({.rank = key.rank, .stage = key.stage, .kind = key.kind, .layer = key.layer});
     }
   }
   return &all[place++];
 }
 
-void Measurements::add_sample(size_t& place, RankIndex rank, StageIndex stage, MeasuredKind kind,
-                              double seconds) {
+void Measurements::add_sample(size_t& place, const Key& key, double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return;
-  MeasuredSeries* series = find(place, rank, stage, kind);
+  MeasuredSeries* series = find(place, key);
   if (series == nullptr) return;
   ++series->count;
   keep_newest(series->seconds, static_cast<float>(seconds), window_);
@@ -106,18 +105,20 @@ void Measurements::add(const std::vector<StepReport>& reports) {
   loads_.add(reports, attempts_.back().expert_loads, attempts_.back().history);
   size_t place = 0;
   for (const StepReport& report : reports) {
-    add_sample(place, report.rank, {}, MeasuredKind::Step, report.wall_seconds);
-    add_sample(place, report.rank, {}, MeasuredKind::Wait, report.wait_seconds);
-    add_sample(place, report.rank, {}, MeasuredKind::Optimizer, report.optimizer_seconds);
+    const auto add = [&](StageIndex stage, MeasuredKind kind, double seconds) {
+      add_sample(place, {report.rank, stage, kind}, seconds);
+    };
+    add({}, MeasuredKind::Step, report.wall_seconds);
+    add({}, MeasuredKind::Wait, report.wait_seconds);
+    add({}, MeasuredKind::Optimizer, report.optimizer_seconds);
     for (const StageTimes& times : report.stages) {
-      add_sample(place, report.rank, times.stage, MeasuredKind::Forward, times.forward_seconds);
+      add(times.stage, MeasuredKind::Forward, times.forward_seconds);
       const bool split = times.input_gradient_seconds > 0 || times.weight_gradient_seconds > 0;
       if (!split || times.backward_seconds > 0)
-        add_sample(place, report.rank, times.stage, MeasuredKind::Backward, times.backward_seconds);
+        add(times.stage, MeasuredKind::Backward, times.backward_seconds);
       if (!split) continue;
-      add_sample(place, report.rank, times.stage, MeasuredKind::InputGradient, times.input_gradient_seconds);
-      add_sample(place, report.rank, times.stage, MeasuredKind::WeightGradient,
-                 times.weight_gradient_seconds);
+      add(times.stage, MeasuredKind::InputGradient, times.input_gradient_seconds);
+      add(times.stage, MeasuredKind::WeightGradient, times.weight_gradient_seconds);
     }
   }
 }
@@ -132,9 +133,15 @@ void Measurements::add(const StepTrace& trace) {
   }
   size_t place = 0;
   for (const auto& [of, sum] : sums) {
-    MeasuredSeries* series = find(place, trace.rank, of.first, of.second);
+    MeasuredSeries* series = find(place, {trace.rank, of.first, of.second});
     if (series == nullptr) return;
     keep_newest(series->cpu_seconds, static_cast<float>(sum.first / sum.second), window_);
+  }
+  for (const TracedLayer& layer : trace.layers) {
+    add_sample(place, {trace.rank, layer.stage, MeasuredKind::LayerForward, layer.type},
+               seconds_of(layer.forward_ns));
+    add_sample(place, {trace.rank, layer.stage, MeasuredKind::LayerBackward, layer.type},
+               seconds_of(layer.backward_ns));
   }
 }
 
@@ -143,8 +150,8 @@ void Measurements::add(const std::vector<WaitParts>& waits) {
   size_t place = 0;
   for (size_t rank = 0; rank < waits.size(); ++rank) {
     const RankIndex index(static_cast<int64_t>(rank));
-    add_sample(place, index, {}, MeasuredKind::WaitDependency, seconds_of(waits[rank].dependency_ns));
-    add_sample(place, index, {}, MeasuredKind::WaitTransfer, seconds_of(waits[rank].transfer_ns));
+    add_sample(place, {index, {}, MeasuredKind::WaitDependency}, seconds_of(waits[rank].dependency_ns));
+    add_sample(place, {index, {}, MeasuredKind::WaitTransfer}, seconds_of(waits[rank].transfer_ns));
   }
 }
 

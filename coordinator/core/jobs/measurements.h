@@ -3,7 +3,8 @@
 // A sample is what a rank reported of one step: the median of the step's actions of one stage and kind, or the whole step
 // of the rank, its waits, its optimizer. The first kWarmUpSteps of an attempt are left out. Of each series the newest
 // samples are kept, between `window` and twice as many, so that a median over them is moved neither by a few bad steps nor
-// by what was long ago. CPU time of single actions, and a rank's waits in two (wait_parts.h), are known of traced steps only.
+// by what was long ago. CPU time of single actions, times of layers by type, and a rank's waits in two (wait_parts.h), are known
+// of traced steps only.
 // What the ranks hold is kept as of the last step, and how rows came to experts as expert_loads.h says.
 //
 // Limits: kAttemptsMeasured attempts, kSeriesMax series each; the window shrinks where there are many.
@@ -12,8 +13,8 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/ids.h"
@@ -38,16 +39,19 @@ enum class MeasuredKind : uint8_t {
   Step,
   WaitDependency,  // of a traced step: see wait_parts.h
   WaitTransfer,
+  LayerForward,  // of a traced step: one layer of a type of a stage, one microbatch
+  LayerBackward,
 };
-inline constexpr int kMeasuredKinds = 9;
+inline constexpr int kMeasuredKinds = 11;
 
 struct MeasuredSeries {
   RankIndex rank{};    // in the job
   StageIndex stage{};  // unset where the kind is of a rank
   MeasuredKind kind = MeasuredKind::Forward;
-  int64_t count = 0;                 // samples that were ever taken
-  std::vector<float> seconds{};      // the newest, oldest first
-  std::vector<float> cpu_seconds{};  // of the thread; of fewer steps
+  std::optional<plan::LayerType> layer{};  // of the kinds of layers
+  int64_t count = 0;                       // samples that were ever taken
+  std::vector<float> seconds{};            // the newest, oldest first
+  std::vector<float> cpu_seconds{};        // of the thread; of fewer steps
 
   bool operator==(const MeasuredSeries&) const = default;
 };
@@ -78,7 +82,7 @@ class Measurements {
   void begin(int64_t attempt, const std::string& schedule, std::vector<std::string> stages, size_t held);
   // The reports of one step, by rank.
   void add(const std::vector<StepReport>& reports);
-  // CPU times of a traced step of one rank.
+  // CPU times and those of layers, of a traced step of one rank.
   void add(const StepTrace& trace);
   // Of a traced step; [rank].
   void add(const std::vector<WaitParts>& waits);
@@ -95,10 +99,16 @@ class Measurements {
   size_t bytes() const;
 
  private:
-  void add_sample(size_t& place, RankIndex rank, StageIndex stage, MeasuredKind kind, double seconds);
-  MeasuredSeries* find(size_t& place, RankIndex rank, StageIndex stage, MeasuredKind kind);
-
-  using Key = std::tuple<int32_t, int32_t, MeasuredKind>;  // rank, stage, kind
+  // What a series is of.
+  struct Key {
+    RankIndex rank{};
+    StageIndex stage{};  // unset: of the rank
+    MeasuredKind kind = MeasuredKind::Forward;
+    std::optional<plan::LayerType> layer{};
+    auto operator<=>(const Key&) const = default;
+  };
+  void add_sample(size_t& place, const Key& key, double seconds);
+  MeasuredSeries* find(size_t& place, const Key& key);
 
   std::deque<AttemptMeasurements> attempts_{};
   std::map<Key, size_t> places_{};  // of the newest attempt's series

@@ -116,6 +116,30 @@ TEST(Measurements, traced_works_give_the_cpu_time_of_an_action) {
   EXPECT_THAT(find(measurements, 0, MeasuredKind::Forward)->seconds, IsEmpty());
 }
 
+TEST(Measurements, traced_layers_are_series_by_stage_and_type) {
+  Measurements measurements;
+  measurements.begin(1, "1f1b", {"embedding 0 1", "2 head"}, 2);
+  StepTrace trace;
+  trace.rank = RankIndex(1);
+  trace.layers = {{StageIndex(1), plan::LayerType::Block, 2'000'000'000, 4'000'000'000},
+                  {StageIndex(1), plan::LayerType::Head, 3'000'000'000, 0}};
+  measurements.add(trace);
+  trace.layers[0].forward_ns = 1'000'000'000;
+  measurements.add(trace);
+  const auto of = [&](MeasuredKind kind, plan::LayerType layer) {
+    for (const MeasuredSeries& series : measurements.attempts().back().series) {
+      if (series.kind == kind && series.layer == layer && series.stage == StageIndex(1))
+        return series.seconds;
+    }
+    return std::vector<float>{};
+  };
+  EXPECT_THAT(of(MeasuredKind::LayerForward, plan::LayerType::Block), ElementsAre(2.f, 1.f));
+  EXPECT_THAT(of(MeasuredKind::LayerBackward, plan::LayerType::Block), ElementsAre(4.f, 4.f));
+  EXPECT_THAT(of(MeasuredKind::LayerForward, plan::LayerType::Head), ElementsAre(3.f, 3.f));
+  EXPECT_THAT(of(MeasuredKind::LayerBackward, plan::LayerType::Head), ElementsAre(0.f, 0.f));
+  EXPECT_EQ(measurements.attempts().back().series.size(), 4u);
+}
+
 TEST(Measurements, times_that_are_none_are_not_taken) {
   Measurements measurements;
   measurements.begin(1, "1f1b", {"embedding 0 head"}, 1);

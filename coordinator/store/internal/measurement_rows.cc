@@ -8,14 +8,14 @@
 
 namespace penstock::coordinator {
 
-// memory: a line a rank.
+// memory: a line a rank. layer: its type, -1 where a series is of no layer.
 const char* const kMeasurementTables = R"(
 CREATE TABLE measured_attempts(
   job TEXT NOT NULL, attempt INTEGER NOT NULL, schedule TEXT NOT NULL, stages TEXT NOT NULL, steps INTEGER NOT NULL,
   memory TEXT NOT NULL, history_steps BLOB NOT NULL, PRIMARY KEY(job, attempt)) WITHOUT ROWID;
 CREATE TABLE measured_series(
   job TEXT NOT NULL, attempt INTEGER NOT NULL, place INTEGER NOT NULL, rank INTEGER NOT NULL, stage INTEGER NOT NULL,
-  kind INTEGER NOT NULL, count INTEGER NOT NULL, seconds BLOB NOT NULL, cpu_seconds BLOB NOT NULL,
+  kind INTEGER NOT NULL, layer INTEGER NOT NULL, count INTEGER NOT NULL, seconds BLOB NOT NULL, cpu_seconds BLOB NOT NULL,
   PRIMARY KEY(job, attempt, place));
 CREATE TABLE measured_loads(
   job TEXT NOT NULL, attempt INTEGER NOT NULL, layer INTEGER NOT NULL, stage INTEGER NOT NULL, steps INTEGER NOT NULL,
@@ -38,14 +38,15 @@ std::string memory_text(const std::vector<RankMemoryView>& ranks) {
 Status add_series(Database& database, const PutMeasurements& write, size_t place) {
   const MeasuredSeries& series = write.measurements.series[place];
   Statement add = database.prepare(
-      "INSERT INTO measured_series(job, attempt, place, rank, stage, kind, count, seconds, cpu_seconds) "
-      "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)");
+      "INSERT INTO measured_series(job, attempt, place, rank, stage, kind, layer, count, seconds, cpu_seconds) "
+      "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   return add.bind(write.job)
       .bind(write.measurements.attempt)
       .bind(static_cast<int64_t>(place))
       .bind(int64_t{series.rank.value})
       .bind(int64_t{series.stage.value})
       .bind(static_cast<int64_t>(series.kind))
+      .bind(series.layer ? static_cast<int64_t>(*series.layer) : -1)
       .bind(series.count)
       .bind_bytes(bytes_of(series.seconds))
       .bind_bytes(bytes_of(series.cpu_seconds))
@@ -119,6 +120,11 @@ Status read_series(StoredJob& job, Statement& row) {
     return data_loss("measurements of job {}: expected a kind below {}, found {}", job.definition.name,
                      kMeasuredKinds, kind);
   series.kind = static_cast<MeasuredKind>(kind);
+  const int64_t layer = row.integer();
+  if (layer < -1 || layer >= plan::kLayerTypes)
+    return data_loss("measurements of job {}: expected a type of layer below {}, found {}",
+                     job.definition.name, plan::kLayerTypes, layer);
+  if (layer >= 0) series.layer = static_cast<plan::LayerType>(layer);
   series.count = row.integer();
   series.seconds = numbers_from<float>(row.bytes());
   series.cpu_seconds = numbers_from<float>(row.bytes());
@@ -200,11 +206,11 @@ Status read_measurements(Database& database, std::map<std::string, StoredJob>& j
                  "SELECT job, attempt, schedule, stages, steps, memory, history_steps FROM measured_attempts "
                  "ORDER BY job, attempt",
                  jobs, read_attempt));
-  PENSTOCK_RETURN_IF_ERROR(
-      read_parts(database,
-                 "SELECT job, attempt, rank, stage, kind, count, seconds, cpu_seconds FROM measured_series "
-                 "ORDER BY job, attempt, place",
-                 jobs, read_series));
+  PENSTOCK_RETURN_IF_ERROR(read_parts(
+      database,
+      "SELECT job, attempt, rank, stage, kind, layer, count, seconds, cpu_seconds FROM measured_series "
+      "ORDER BY job, attempt, place",
+      jobs, read_series));
   PENSTOCK_RETURN_IF_ERROR(read_parts(
       database,
       "SELECT job, attempt, layer, stage, steps, expert_rows, ratio FROM measured_loads ORDER BY job, attempt, layer",

@@ -14,7 +14,7 @@ namespace penstock::coordinator {
 inline constexpr int64_t kApplicationId = 0x50'45'4e'53;  // "PENS", in the file's header
 // 2: placements.placed_order; 3: validation; 4: traces; 5: checkpoints; 6: memory; 7: sums_since; 8: first_step; 9: measurements;
 // 10: moves; 11: measured loads and memory, cordons; 12: submitted_yaml
-inline constexpr int64_t kSchemaVersion = 12;
+inline constexpr int64_t kSchemaVersion = 13;
 
 Status create_tables(Database& database);
 // Inside a transaction. Writes that name an unknown job change nothing.
