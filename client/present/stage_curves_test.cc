@@ -112,6 +112,26 @@ TEST(StageCurves, rows_of_experts_waits_in_two_and_earlier_attempts_are_told_whe
   EXPECT_THAT(curves_svg(curves), HasSubstr("layer 2"));
 }
 
+TEST(MeasuredRuns, sampled_layers_are_told_by_stage_and_type) {
+  v1::MeasurementsResponse measured = response();
+  v1::AttemptMeasurements& attempt = *measured.mutable_attempts(0);
+  add_series(attempt, 1, 1, v1::MEASURED_KIND_LAYER_FORWARD, 0.25f);
+  attempt.mutable_series()->rbegin()->set_layer(v1::LAYER_TYPE_HEAD);
+  add_series(attempt, 1, 1, v1::MEASURED_KIND_LAYER_BACKWARD, 0.5f);
+  attempt.mutable_series()->rbegin()->set_layer(v1::LAYER_TYPE_HEAD);
+  const auto runs = measured_runs(measured);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_EQ(runs->front().layers.size(), 1u);
+  EXPECT_EQ(runs->front().layers[0].stage, 1);
+  EXPECT_EQ(runs->front().layers[0].type, plan::LayerType::Head);
+  EXPECT_EQ(runs->front().layers[0].forward_seconds, 0.25);
+  EXPECT_EQ(runs->front().layers[0].backward_seconds, 0.5);
+  const auto forwards = [](const std::vector<plan::StageSamples>& stage) {
+    return stage[0].forward_seconds[0];
+  };
+  EXPECT_NE(forwards(runs->front().stages[1]), 0.25);  // the stage's own samples are left alone
+}
+
 TEST(MeasuredRuns, halves_of_a_backward_are_one) {
   v1::MeasurementsResponse measured;
   v1::AttemptMeasurements& attempt = *measured.add_attempts();

@@ -215,14 +215,19 @@ TEST_F(RpcServerTest, measurements_answer_with_medians_and_samples) {
   MeasurementsView view{.spec_yaml = "name: a\n", .step = 7, .steps = 9};
   view.attempts.push_back(
       {.attempt = 2, .schedule = "1f1b", .stages = {"embedding 0", "1 head"}, .steps = 5});
-  view.attempts[0].series = {
-      {.rank = RankIndex(1),
-       .stage = StageIndex(1),
-       .kind = MeasuredKind::Backward,
-       .count = 12,
-       .seconds = {0.5f, 0.25f, 8.f},
-       .cpu_seconds = {0.125f}},
-      {.rank = RankIndex(0), .kind = MeasuredKind::Step, .count = 1, .seconds = {1.f}}};
+  view.attempts[0].series = {{.rank = RankIndex(1),
+                              .stage = StageIndex(1),
+                              .kind = MeasuredKind::Backward,
+                              .count = 12,
+                              .seconds = {0.5f, 0.25f, 8.f},
+                              .cpu_seconds = {0.125f}},
+                             {.rank = RankIndex(0), .kind = MeasuredKind::Step, .count = 1, .seconds = {1.f}},
+                             {.rank = RankIndex(1),
+                              .stage = StageIndex(1),
+                              .kind = MeasuredKind::LayerBackward,
+                              .layer = plan::LayerType::Head,
+                              .count = 1,
+                              .seconds = {1.f}}};
   controller.measurements["a"] = view;
   Context found_context, absent_context;
   v1::MeasurementsRequest request;
@@ -234,7 +239,7 @@ TEST_F(RpcServerTest, measurements_answer_with_medians_and_samples) {
   const v1::AttemptMeasurements& attempt = response.attempts(0);
   ASSERT_EQ(attempt.stages_size(), 2);
   EXPECT_THAT(attempt.stages(0).items(), ::testing::ElementsAre("embedding", "0"));
-  ASSERT_EQ(attempt.series_size(), 2);
+  ASSERT_EQ(attempt.series_size(), 3);
   EXPECT_EQ(attempt.series(0).kind(), v1::MEASURED_KIND_BACKWARD);
   EXPECT_EQ(attempt.series(0).median_seconds(), 0.5);
   EXPECT_EQ(attempt.series(0).p95_seconds(), 8);
@@ -242,6 +247,9 @@ TEST_F(RpcServerTest, measurements_answer_with_medians_and_samples) {
   EXPECT_EQ(attempt.series(0).samples_size(), 3);
   EXPECT_EQ(attempt.series(1).stage(), -1);
   EXPECT_FALSE(attempt.series(1).has_cpu_median_seconds());
+  EXPECT_EQ(attempt.series(1).layer(), v1::LAYER_TYPE_UNSPECIFIED);
+  EXPECT_EQ(attempt.series(2).kind(), v1::MEASURED_KIND_LAYER_BACKWARD);
+  EXPECT_EQ(attempt.series(2).layer(), v1::LAYER_TYPE_HEAD);
   request.set_name("b");
   EXPECT_EQ(jobs->Measurements(&absent_context, request, &response).error_code(),
             grpc::StatusCode::NOT_FOUND);
