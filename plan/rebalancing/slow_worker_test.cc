@@ -1,0 +1,70 @@
+#include "plan/rebalancing/slow_worker.h"
+
+#include <gmock/gmock.h>
+
+#include "plan/rebalancing/propose.h"
+#include "plan/rebalancing/testing/noisy_job.h"
+
+namespace penstock::plan {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::job_of;
+using testing::measured;
+using testing::Truth;
+
+// A run whose stages were sampled layer by layer, where the worker of `slow` takes `factor` times as long for everything.
+MeasuredRun sampled(const JobSpec& job, int slow, double factor) {
+  const Truth truth;
+  MeasuredRun run = measured(job, truth);
+  for (size_t stage = 0; stage < run.stages.size(); ++stage) {
+    const double by = static_cast<int>(stage) == slow ? factor : 1;
+    run.layers.push_back(
+        {static_cast<int>(stage), LayerType::Block, by * truth.block.first, by * truth.block.second});
+    for (StageSamples& samples : run.stages[stage]) {
+      for (double& seconds : samples.forward_seconds) seconds *= by;
+      for (double& seconds : samples.backward_seconds) seconds *= by;
+    }
+  }
+  return run;
+}
+
+TEST(SlowWorker, is_told_by_blocks_that_take_longer_on_it) {
+  const JobSpec job = job_of({.pipeline = 4, .blocks = 14});
+  const auto worker = slow_worker(sampled(job, 2, 1.5));
+  ASSERT_TRUE(worker.has_value());
+  EXPECT_EQ(worker->stage, 2);
+  EXPECT_NEAR(worker->factor(), 1.5, 1e-9);
+  EXPECT_EQ(
+      to_string(*worker),
+      "rank 2 takes 1.50 times as long for a block as other ranks (13.5 ms against 9.0 ms): its worker is slow, not its "
+      "layers");
+  EXPECT_FALSE(slow_worker(sampled(job, 2, 1.2)).has_value());
+  MeasuredRun unsampled = sampled(job, 2, 1.5);
+  unsampled.layers.clear();
+  EXPECT_FALSE(slow_worker(unsampled).has_value());
+}
+
+TEST(SlowWorker, is_not_one_whose_experts_have_more_rows_or_that_has_the_head) {
+  const JobSpec job = job_of({.pipeline = 4, .blocks = 14});
+  MeasuredRun run = sampled(job, -1, 1);
+  run.layers.push_back({0, LayerType::ExpertBlock, 0.001, 0.002});
+  run.layers.push_back({1, LayerType::ExpertBlock, 0.010, 0.020});
+  run.layers.push_back({3, LayerType::Head, 0.1, 0.2});
+  EXPECT_FALSE(slow_worker(run).has_value());
+}
+
+TEST(SlowWorker, keeps_layers_where_they_are) {
+  const JobSpec job = job_of({.pipeline = 4, .blocks = 14});
+  const StatusOr<Proposal> heavy = propose(job, {sampled(job, -1, 1)}, {.steps_left = 100'000});
+  ASSERT_TRUE(heavy.ok()) << heavy.status();
+  EXPECT_TRUE(heavy->answer.move);  // the head's stage
+  const StatusOr<Proposal> slow = propose(job, {sampled(job, 1, 1.6)}, {.steps_left = 100'000});
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  EXPECT_FALSE(slow->answer.move);
+  EXPECT_THAT(slow->answer.because, HasSubstr("rank 1 takes 1.60 times as long for a block"));
+  EXPECT_THAT(slow->answer.because, HasSubstr("drain"));
+}
+
+}  // namespace
+}  // namespace penstock::plan
