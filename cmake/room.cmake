@@ -113,8 +113,8 @@ function(penstock_build_room path)
       endif()
     endforeach()
     include(GoogleTest)
-    gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${path}:"
-      PROPERTIES TIMEOUT 300)  # the environment of every test is in CMakePresets.json
+    # The environment and the time limit of every test are in CMakePresets.json.
+    gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${path}:")
   endif()
   if(benches)
     add_executable(${target}_bench EXCLUDE_FROM_ALL ${benches})
