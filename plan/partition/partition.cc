@@ -10,6 +10,7 @@
 #include "plan/partition/internal/local_search.h"
 #include "plan/partition/internal/merit.h"
 #include "plan/partition/internal/one_stage.h"
+#include "plan/partition/internal/rank_choice.h"
 #include "plan/partition/internal/two_stages.h"
 
 namespace penstock::plan {
@@ -136,20 +137,6 @@ std::optional<std::vector<int>> exact_split(CostModel& model) {
   }
 }
 
-// As if every stage had a rank of its own, of the speed of the one that it is on.
-std::vector<int> balanced_stages(const PartitionRequest& request) {
-  PartitionRequest apart = request;
-  apart.ranks = stages_of(request);
-  apart.stages_per_rank = 1;
-  apart.placement = StagePlacement::Loop;
-  apart.budget_bytes.reset();
-  apart.current_rank.clear();
-  apart.rank_speed.clear();
-  for (LayerCost& layer : apart.layers) layer.recompute.reset();
-  CostModel model(apart, Objective::Time);
-  return *exact_split<OneStageSearch>(model);
-}
-
 std::optional<std::vector<int>> searched_split(const PartitionRequest& request, CostModel& model) {
   CostModel bytes(request, Objective::Bytes);
   for (std::vector<int> start :
@@ -172,59 +159,6 @@ std::optional<std::vector<int>> best_split(const PartitionRequest& request, Cost
 
 // --- what a split costs, layer by layer.
 
-struct Held {
-  int layer = 0;
-  int in_flight = 0;
-  int stage = 0;
-};
-
-std::vector<Held> held_by(const PartitionRequest& request, const std::vector<int>& boundaries, int rank) {
-  std::vector<Held> held;
-  for (int stage = 0; stage < stages_of(request); ++stage) {
-    if (rank_of_stage(request.placement, request.ranks, stage) != rank) continue;
-    const auto at = static_cast<size_t>(stage);
-    for (int layer = boundaries[at]; layer < boundaries[at + 1]; ++layer) {
-      held.push_back({layer, request.in_flight[at], stage});
-    }
-  }
-  return held;
-}
-
-// The fastest choice for a rank's layers within the budget, layer by layer; nothing when none fits.
-std::optional<std::vector<LayerOption>> choose_options(const PartitionRequest& request,
-                                                       const std::vector<Held>& held, Objective objective,
-                                                       bool& thinned) {
-  std::vector<Front> fronts = {{{0, 0}}};  // of the first layers
-  for (const Held& each : held) {
-    const LayerCost& layer = request.layers[static_cast<size_t>(each.layer)];
-    fronts.push_back(sum_of(fronts.back(), layer_front(layer, each.in_flight), thinned));
-  }
-  const Front& all = fronts.back();
-  const int64_t budget = request.budget_bytes.value_or(std::numeric_limits<int64_t>::max());
-  auto target = all.end() - 1;
-  if (objective == Objective::Time) {
-    target = std::find_if(all.begin(), all.end(),
-                          [&](const TimeAndBytes& point) { return point.bytes <= budget; });
-    if (target == all.end()) return std::nullopt;
-  }
-  std::vector<LayerOption> chosen(held.size());
-  TimeAndBytes left = *target;
-  for (size_t i = held.size(); i-- > 0;) {
-    const LayerCost& layer = request.layers[static_cast<size_t>(held[i].layer)];
-    const auto leads_on = [&](const LayerOption& option) {
-      const int64_t time = left.time_ns - option.time_ns;
-      const int64_t bytes = left.bytes - option.static_bytes - option.activation_bytes * held[i].in_flight;
-      return std::any_of(fronts[i].begin(), fronts[i].end(), [&](const TimeAndBytes& point) {
-        return point.time_ns == time && point.bytes == bytes;
-      });
-    };
-    chosen[i] = leads_on(layer.keep) ? layer.keep : *layer.recompute;
-    left.time_ns -= chosen[i].time_ns;
-    left.bytes -= chosen[i].static_bytes + chosen[i].activation_bytes * held[i].in_flight;
-  }
-  return chosen;
-}
-
 bool is_same(const LayerOption& a, const LayerOption& b) {
   return a.time_ns == b.time_ns && a.activation_bytes == b.activation_bytes &&
          a.static_bytes == b.static_bytes;
@@ -232,7 +166,7 @@ bool is_same(const LayerOption& a, const LayerOption& b) {
 
 // Adds one rank to `plan`; false when it does not fit.
 bool add_rank(const PartitionRequest& request, Objective objective, int rank, Partition& plan) {
-  const std::vector<Held> held = held_by(request, plan.boundaries, rank);
+  const std::vector<HeldLayer> held = layers_held_by(request, plan.boundaries, rank);
   bool thinned = false;
   const auto options = choose_options(request, held, objective, thinned);
   if (!options) return false;
@@ -359,6 +293,23 @@ StatusOr<std::vector<Partition>> time_memory_curve(const PartitionRequest& reque
     tighter.budget_bytes = curve.back().peak_bytes - 1;
   }
   return curve;
+}
+
+std::vector<int> balanced_stages(const PartitionRequest& request) {
+  PartitionRequest apart = request;
+  apart.ranks = stages_of(request);
+  apart.stages_per_rank = 1;
+  apart.placement = StagePlacement::Loop;
+  apart.budget_bytes.reset();
+  apart.current_rank.clear();
+  apart.rank_speed.clear();
+  for (int stage = 0; stage < apart.ranks && !request.rank_speed.empty(); ++stage) {
+    const int rank = rank_of_stage(request.placement, request.ranks, stage);
+    apart.rank_speed.push_back(request.rank_speed[static_cast<size_t>(rank)]);
+  }
+  for (LayerCost& layer : apart.layers) layer.recompute.reset();
+  CostModel model(apart, Objective::Time);
+  return *exact_split<OneStageSearch>(model);
 }
 
 std::vector<int> equal_counts(int layers, int stages) {

@@ -101,6 +101,10 @@ StatusOr<Partition> evaluate_partition(const PartitionRequest& request, const st
 // budget down. At most `points_max`; empty when nothing fits. The current placement plays no part.
 StatusOr<std::vector<Partition>> time_memory_curve(const PartitionRequest& request, int points_max);
 
+// The split whose slowest stage is the fastest, whatever else its rank has to do, where nothing recomputes and memory is no matter.
+// The request is one that partition() takes.
+std::vector<int> balanced_stages(const PartitionRequest& request);
+
 // Boundaries with equal counts of layers, the remainder in the middle stages: what one does without costs.
 std::vector<int> equal_counts(int layers, int stages);
 
