@@ -46,10 +46,14 @@ bool is_over(const PlanningRequest& request) {
   return request.keep_going && !request.keep_going();
 }
 
-std::vector<std::vector<int>> starts_of(const Playable& playable, const PartitionAnswer& answer) {
+// The current split stays where no other is faster.
+std::vector<std::vector<int>> starts_of(const PlanningRequest& request, const Playable& playable,
+                                        const PartitionAnswer& answer) {
   const int layers = static_cast<int>(playable.partition.layers.size());
   const int stages = playable.program.stages();
   std::vector<std::vector<int>> starts;
+  if (!request.current_split.empty() && playable.choice == request.asked)
+    starts.push_back(request.current_split);
   if (answer.feasible) starts.push_back(answer.plan.boundaries);
   starts.push_back(balanced_stages(playable.partition));
   for (const Lighter lighter : {Lighter::None, Lighter::Last, Lighter::Ends}) {
@@ -63,10 +67,7 @@ StatusOr<std::optional<PlannedStep>> fastest(const PlanningRequest& request, con
                                              PartitionAnswer& answer) {
   PENSTOCK_ASSIGN_OR_RETURN(SplitPlayer player, SplitPlayer::of(request, playable));
   SplitSearch search(request, playable, player);
-  const auto boundaries = search.best_from(starts_of(playable, answer));
-  if (getenv("TELL"))
-    fprintf(stderr, "%s %d: %ld looked at, %ld played\n", playable.choice.schedule.c_str(),
-            playable.choice.stages_per_rank, search.looked_at(), search.plays());
+  const auto boundaries = search.best_from(starts_of(request, playable, answer));
   if (!boundaries && !answer.feasible) return std::nullopt;
   if (!boundaries) return player.play(std::move(answer.plan));  // it says why it cannot be played
   PENSTOCK_ASSIGN_OR_RETURN(Partition partition, evaluate_partition(playable.partition, *boundaries));
@@ -74,6 +75,18 @@ StatusOr<std::optional<PlannedStep>> fastest(const PlanningRequest& request, con
 }
 
 // --- the answer.
+
+Status check_current_split(const PlanningRequest& request) {
+  const std::vector<int>& split = request.current_split;
+  if (split.empty()) return ok_status();
+  const int layers = static_cast<int>(request.layers.size());
+  const int64_t stages = int64_t{request.ranks} * request.asked.stages_per_rank;
+  const bool is_ascending =
+      std::adjacent_find(split.begin(), split.end(), std::greater_equal()) == split.end();
+  if (std::ssize(split) == stages + 1 && is_ascending && split.front() == 0 && split.back() == layers)
+    return ok_status();
+  return invalid_argument("current split: expected {} ascending boundaries from 0 to {}", stages + 1, layers);
+}
 
 Status check(const PlanningRequest& request) {
   if (request.forward_ns.size() != request.layers.size()) {
@@ -97,6 +110,7 @@ Status check(const PlanningRequest& request) {
     if (update >= 0 && update <= kUpdateNsMax) continue;
     return invalid_argument("updates: expected 0 to {} ns, found {}", kUpdateNsMax, update);
   }
+  PENSTOCK_RETURN_IF_ERROR(check_current_split(request));
   if (request.rank_bytes < 0 || request.rank_bytes > kRankBytesMax) {
     return invalid_argument("bytes of a rank: expected 0 to {}, found {}", kRankBytesMax, request.rank_bytes);
   }

@@ -89,6 +89,71 @@ TEST(PlannerTest, with_few_microbatches_the_fastest_step_is_found_not_the_least_
   EXPECT_EQ(answer->plans[0].step_ns, fastest);
 }
 
+// Two and more stages a rank: an even sum of a rank's stages says little of a step.
+void expect_no_baseline_is_faster(PlanningRequest request) {
+  for (const ScheduleChoice& choice : schedules_to_plan(false)) {
+    request.asked = choice;
+    request.among = {choice};
+    const StatusOr<PlanningAnswer> answer = plan_training(request);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    if (answer->plans.empty()) continue;  // more stages than layers
+    for (const Baseline& baseline : answer->baselines) {
+      if (!baseline.step) continue;
+      EXPECT_LE(answer->plans[0].step_ns, baseline.step->step_ns)
+          << choice.schedule << " with " << choice.stages_per_rank << ", " << baseline.name;
+    }
+  }
+}
+
+TEST(PlannerTest, no_schedule_s_plan_is_slower_than_a_baseline_beside_it) {
+  PlanningRequest request = request_of({200, 400}, 61, {2000, 4000}, {4000, 8000});
+  request.ranks = 16;
+  request.microbatches = 64;
+  expect_no_baseline_is_faster(request);
+  request = request_of({10, 20}, 61, {11'000, 22'000}, {20'000, 40'000});
+  request.ranks = 16;
+  request.microbatches = 64;
+  expect_no_baseline_is_faster(request);
+  request.layers.resize(62);
+  request.forward_ns.resize(62);
+  request.microbatches = 16;
+  expect_no_baseline_is_faster(request);
+  request = large_vocabulary();
+  for (const int microbatches : {4, 8, 32}) {
+    request.microbatches = microbatches;
+    expect_no_baseline_is_faster(request);
+  }
+}
+
+TEST(PlannerTest, long_stages_beside_short_ones_are_left_behind) {
+  // The exact split of rank sums has 1, 1, 1, ... 3, 3, 3, which no single layer improves: 264.6 ms.
+  PlanningRequest request = request_of({200, 400}, 14, {2000, 4000}, {4000, 8000});
+  request.ranks = 4;
+  request.microbatches = 8;
+  request.asked = {"looped-bfs", 2};
+  request.among = {request.asked};
+  const StatusOr<PlanningAnswer> answer = plan_training(request);
+  EXPECT_EQ(answer->baselines[1].step->step_ns, 232'800'000);
+  EXPECT_LE(answer->plans[0].step_ns, 232'800'000);
+}
+
+TEST(PlannerTest, a_current_split_that_is_as_fast_stays) {
+  PlanningRequest request = request_of({1000, 2000}, 6, {1000, 2000}, {1000, 2000});
+  request.ranks = 2;
+  request.microbatches = 4;
+  request.asked = {"1f1b", 1};
+  request.among = {request.asked, {"gpipe", 1}};
+  request.layers[4].keep.time_ns = 0;  // on either rank
+  request.forward_ns[4] = 0;
+  for (const int cut : {4, 5}) {
+    request.current_split = {0, cut, 8};
+    EXPECT_EQ(plan_training(request)->plans[0].partition.boundaries, request.current_split);
+  }
+  request.current_split = {0, 4, 4, 8};
+  EXPECT_THAT(message(plan_training(request).status()),
+              HasSubstr("current split: expected 3 ascending boundaries from 0 to 8"));
+}
+
 TEST(PlannerTest, schedules_are_ranked_by_what_a_step_takes) {
   PlanningRequest request = large_vocabulary();
   request.among = schedules_to_plan(false);

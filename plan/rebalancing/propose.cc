@@ -181,6 +181,7 @@ StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& r
   PENSTOCK_ASSIGN_OR_RETURN(LayerFit fitted, fit_runs(job, runs));
   PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, split_request(job, fitted.times, run));
   request.current_rank = current_ranks(request, run.split);
+  request.current_split = boundaries_of(run.split);
   Proposal proposal;
   proposal.now = run.split;
   proposal.costs = std::move(fitted.times);
