@@ -62,9 +62,7 @@ StatusOr<PartitionRequest> request_of(const PartitionOptions& options) {
   request.placement = in_flight.placement;
   request.in_flight = std::move(in_flight.counts);
   request.allow_empty_stages = options.allow_empty;
-  if (!options.memory_budget.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(request.budget_bytes, parse_bytes(options.memory_budget, "--memory-budget"));
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(request.budget_bytes, parse_byte_list(options.memory_budget, "--memory-budget"));
   PENSTOCK_ASSIGN_OR_RETURN(request.current_rank, current_ranks(options.current, request));
   return request;
 }
@@ -129,10 +127,9 @@ std::string answer_text(const PartitionRequest& request, const PartitionAnswer& 
 }
 
 int report_infeasible(const PartitionOptions& options, const PartitionAnswer& answer) {
-  say(fmt::format(
-      "penstock: {}: no split on {} fits into {}; the smallest budget that works is {} bytes ({})",
-      options.file, plan::counted(options.pipeline, "rank"), options.memory_budget, *answer.smallest_budget,
-      plan::human_bytes(*answer.smallest_budget)));
+  say(fmt::format("penstock: {}: no split on {} fits into {}; {}", options.file,
+                  plan::counted(options.pipeline, "rank"), options.memory_budget,
+                  missing_memory(answer.missing_bytes, answer.smallest_budget)));
   return kExitFailed;
 }
 

@@ -72,9 +72,7 @@ StatusOr<plan::JobPlanningOptions> planning_options(const PlanOptions& options, 
   planning.among = choices_of(options, job);
   planning.recomputation = plan::Recomputation::Planned;
   if (options.latency_ms) planning.latency_ns = std::llround(*options.latency_ms * 1e6);
-  if (!options.memory_budget.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(planning.budget_bytes, parse_bytes(options.memory_budget, "--memory-budget"));
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(planning.budget_bytes, parse_byte_list(options.memory_budget, "--memory-budget"));
   if (options.search_seconds > 0) {
     planning.search = [seconds = options.search_seconds / kSearchesMax] { return until_from_now(seconds); };
   }
@@ -253,9 +251,9 @@ StatusOr<std::string> output_of(const PlanOptions& options, const Planned& plann
 int report_no_plan(const PlanOptions& options, const Planned& planned) {
   const std::string name = name_of(options);
   const PlanningAnswer& answer = planned.best().answer;
-  if (answer.smallest_budget) {
-    say(fmt::format("penstock: {}: no plan fits; the smallest budget that works is {} bytes ({})", name,
-                    *answer.smallest_budget, plan::human_bytes(*answer.smallest_budget)));
+  if (answer.missing_bytes) {
+    say(fmt::format("penstock: {}: no plan fits; {}", name,
+                    missing_memory(answer.missing_bytes, answer.smallest_budget)));
   } else {
     const std::string remedy =
         planned.model.is_measured

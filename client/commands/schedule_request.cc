@@ -157,15 +157,6 @@ StatusOr<ScaledLimits> memory_limits(const ScheduleOptions& options, int stages_
   return result;
 }
 
-// Of all ranks, or a list by rank.
-StatusOr<std::vector<int64_t>> byte_list(const std::string& list, const char* option) {
-  std::vector<int64_t> bytes;
-  for (const std::string& text : split_on(list, ',')) {
-    PENSTOCK_ASSIGN_OR_RETURN(bytes.emplace_back(), parse_bytes(text, option));
-  }
-  return bytes;
-}
-
 StatusOr<std::optional<plan::MemoryAssumptions>> memory_assumptions(const ScheduleOptions& options) {
   if (options.bytes_per_activation.empty()) {
     if (options.static_bytes.empty() && options.memory_budget.empty()) return std::nullopt;
@@ -173,13 +164,11 @@ StatusOr<std::optional<plan::MemoryAssumptions>> memory_assumptions(const Schedu
   }
   plan::MemoryAssumptions memory;
   PENSTOCK_ASSIGN_OR_RETURN(memory.bytes_per_activation,
-                            byte_list(options.bytes_per_activation, "--bytes-per-activation"));
+                            parse_byte_list(options.bytes_per_activation, "--bytes-per-activation"));
   if (!options.static_bytes.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(memory.static_bytes, byte_list(options.static_bytes, "--static-bytes"));
+    PENSTOCK_ASSIGN_OR_RETURN(memory.static_bytes, parse_byte_list(options.static_bytes, "--static-bytes"));
   }
-  if (!options.memory_budget.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(memory.budget_bytes, byte_list(options.memory_budget, "--memory-budget"));
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(memory.budget_bytes, parse_byte_list(options.memory_budget, "--memory-budget"));
   return memory;
 }
 
@@ -296,6 +285,15 @@ StatusOr<plan::ScheduleReport> schedule_report(const ScheduleOptions& options) {
   }
   request.search = std::move(program.search);
   return plan::make_report(std::move(program.program), request);
+}
+
+StatusOr<std::vector<int64_t>> parse_byte_list(const std::string& list, const char* option) {
+  std::vector<int64_t> bytes;
+  if (list.empty()) return bytes;
+  for (const std::string& text : split_on(list, ',')) {
+    PENSTOCK_ASSIGN_OR_RETURN(bytes.emplace_back(), parse_bytes(text, option));
+  }
+  return bytes;
 }
 
 }  // namespace penstock::client

@@ -63,6 +63,18 @@ TEST_F(Planning, a_split_that_does_not_fit_is_answered_with_the_budget_that_work
   EXPECT_EQ(penstock("partition costs.json -p 2 --memory-budget 240").exit_code, 0);
 }
 
+TEST_F(Planning, ranks_have_budgets_of_their_own) {
+  write("costs.json", kFourLayers);
+  const Json first = Json::parse(penstock("partition costs.json -p 2 --memory-budget 240B,1KB -o json").out);
+  EXPECT_EQ(first["split"], Json({0, 2, 4}));
+  EXPECT_EQ(first["peak_bytes"], Json({240, 220}));
+  const Ran misfit = penstock("partition costs.json -p 2 --memory-budget 200,100");
+  EXPECT_EQ(misfit.exit_code, 1);
+  EXPECT_THAT(misfit.error, HasSubstr("fits into 200,100; every rank needs 111 bytes (111B) more"));
+  EXPECT_THAT(penstock("partition costs.json -p 2 --memory-budget 1,2,3").error,
+              HasSubstr("memory budget: expected one for all ranks, or 2, one a rank; found 3"));
+}
+
 TEST_F(Planning, costs_with_a_mistake_are_refused_with_their_place) {
   const auto refused = [&](const std::string& costs, const std::string& options, const std::string& why) {
     write("costs.json", costs);

@@ -33,8 +33,10 @@ void declare_partition(CLI::App& command, PartitionOptions& options) {
           "--schedule", options.schedule,
           "Whose in-flight counts hold (default: 1f1b; with more stages a rank interleaved-1f1b, or 1f1b-v)")
       ->type_name("NAME");
-  command.add_option("--memory-budget", options.memory_budget, "Bytes that a rank may hold, as 80GB")
-      ->type_name("BYTES");
+  command
+      .add_option("--memory-budget", options.memory_budget,
+                  "Bytes that a rank may hold, as 80GB, or a list by rank, as 80GB,40GB")
+      ->type_name("LIST");
   command
       .add_option("--current", options.current,
                   "Boundaries of the split that runs: of equal ones, the one that moves least is taken")
@@ -84,8 +86,8 @@ void declare_plan(CLI::App& command, PlanOptions& options) {
   add_costs(command, options.costs);
   command
       .add_option("--memory-budget", options.memory_budget,
-                  "Bytes that a rank may hold, as 80GB (default: the job's)")
-      ->type_name("BYTES");
+                  "Bytes that a rank may hold, as 80GB, or a list by rank, as 80GB,40GB (default: the job's)")
+      ->type_name("LIST");
   command
       .add_option("--latency-ms", options.latency_ms,
                   "Of every transfer between ranks (default: what the costs say)")

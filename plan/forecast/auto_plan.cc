@@ -262,7 +262,7 @@ StatusOr<std::optional<Gain>> gain_of_split(const JobSpec& job, const LayerCostM
   PENSTOCK_ASSIGN_OR_RETURN(PlanningRequest request, planning_request(job, model, options));
   const StatusOr<PlanningAnswer> answer = plan_training(request);
   if (!answer.ok() || answer->plans.empty()) return std::nullopt;
-  request.budget_bytes.reset();
+  request.budget_bytes.clear();
   const StatusOr<PlannedStep> equal =
       simulate_split(request, request.asked, boundaries_of(job.parallel.split));
   if (!equal.ok() || equal->partition.boundaries == answer->plans.front().partition.boundaries)

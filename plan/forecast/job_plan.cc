@@ -23,7 +23,7 @@ Status add_search(const JobSpec& job, const JobPlanningOptions& options, Plannin
   const ScheduleOptions& said = job.parallel.schedule_options;
   request.start_search = options.search;
   const bool is_searched = is_searched_schedule(job.parallel.schedule);
-  if (said.memory_limit > 0 || (is_searched && !request.budget_bytes))
+  if (said.memory_limit > 0 || (is_searched && request.budget_bytes.empty()))
     request.search_limit = said.memory_limit;
   if (said.costs == ScheduleOptions().costs) return ok_status();
   const StatusOr<UniformCosts> costs = parse_uniform_costs(join(said.costs, ","));
@@ -89,10 +89,11 @@ StatusOr<PlanningRequest> planning_request(const JobSpec& job, const LayerCostMo
   request.among = options.among.empty() ? std::vector{request.asked} : options.among;
   request.latency_ns = options.latency_ns.value_or(costs.latency_ns);
   if (options.has_budget) {
-    if (job.memory_budget_bytes > 0) request.budget_bytes = job.memory_budget_bytes;
-    if (options.budget_bytes) request.budget_bytes = options.budget_bytes;
+    if (job.memory_budget_bytes > 0) request.budget_bytes = {job.memory_budget_bytes};
+    if (!options.budget_bytes.empty()) request.budget_bytes = options.budget_bytes;
   }
-  if (!request.budget_bytes) {  // nothing recomputes then, and the split is found faster without that choice
+  if (request.budget_bytes
+          .empty()) {  // nothing recomputes then, and the split is found faster without that choice
     for (LayerCost& layer : request.layers) layer.recompute.reset();
   }
   request.keep_going = options.keep_going;

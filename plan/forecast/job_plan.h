@@ -21,10 +21,10 @@ namespace penstock::plan {
 struct JobPlanningOptions {
   std::vector<ScheduleChoice> among{};  // empty: the job's own schedule
   Recomputation recomputation = Recomputation::AsWritten;
-  bool has_budget = true;                 // false: whatever the job says
-  std::optional<int64_t> budget_bytes{};  // in place of the job's
-  std::optional<int64_t> latency_ns{};    // in place of the costs'
-  bool keeps_split = false;               // only the job's own split, which is then no one's to choose
+  bool has_budget = true;               // false: whatever the job says
+  std::vector<int64_t> budget_bytes{};  // in place of the job's; as PartitionRequest
+  std::optional<int64_t> latency_ns{};  // in place of the costs'
+  bool keeps_split = false;             // only the job's own split, which is then no one's to choose
   std::function<std::function<bool()>()> search{};  // PlanningRequest::start_search
   std::function<bool()> keep_going{};               // asked for all jobs together
   bool only_plans = false;                          // no baselines and no curve

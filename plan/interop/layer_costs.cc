@@ -104,6 +104,7 @@ std::string partition_to_json(const PartitionRequest& request, const PartitionAn
   const Partition& plan = answer.plan;
   Ordered json;
   json["feasible"] = answer.feasible;
+  if (answer.missing_bytes) json["missing_bytes"] = *answer.missing_bytes;
   if (answer.smallest_budget) json["smallest_budget_bytes"] = *answer.smallest_budget;
   json["pipeline"] = request.ranks;
   json["stages_per_rank"] = request.stages_per_rank;

@@ -31,7 +31,8 @@ StatusOr<LayerCosts> layer_costs_from_json(const std::string& text, const std::s
 // {"feasible": true, "split": [0, 5, ...], "stage_ms": [...], "rank_ms", "slowest_ms", "peak_bytes" (per rank),
 //  "recomputed" (layers per stage), "recomputed_layers" (their names), "moved_layers", "exact", "oversized"}.
 // With several stages a rank "chunks" in place of split: [begin, end) of every stage in model order, with "placement".
-// Where nothing fits: {"feasible": false, "smallest_budget_bytes": N, ...} and the split of that budget.
+// Where nothing fits: {"feasible": false, "missing_bytes": N, "smallest_budget_bytes": N (of one for all), ...} and the split
+// of that budget.
 std::string partition_to_json(const PartitionRequest& request, const PartitionAnswer& answer);
 
 }  // namespace penstock::plan

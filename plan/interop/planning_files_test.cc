@@ -63,7 +63,7 @@ TEST(LayerCostsFile, an_answer_is_written_with_every_number) {
   EXPECT_EQ(json["slowest_ms"], 5.0);
   EXPECT_EQ(json["peak_bytes"], nlohmann::json({120, 0}));
   EXPECT_EQ(json["recomputed"], nlohmann::json({0, 0}));
-  request.budget_bytes = 1;
+  request.budget_bytes = {1};
   const auto refused = nlohmann::json::parse(partition_to_json(request, *partition(request)));
   EXPECT_EQ(refused["feasible"], false);
   EXPECT_EQ(refused["smallest_budget_bytes"], 120);  // 100, and two of 10 in flight
@@ -235,7 +235,7 @@ constexpr const char* kTrained =
     "train: {steps: 10, global_batch_size: 32, microbatch_size: 4}\n";
 
 // Layers of a known time; bytes come from the job. A plan for 1f1b alone within the budget.
-PlanningAnswer planned_within(const JobSpec& job, std::optional<int64_t> budget) {
+PlanningAnswer planned_within(const JobSpec& job, const std::vector<int64_t>& budget) {
   LayerCosts costs = job_times_from_json(R"({"types": {"embedding": {"forward_ms": 1, "backward_ms": 1},
                                           "block": {"forward_ms": 4, "backward_ms": 8},
                                           "head": {"forward_ms": 6, "backward_ms": 6}}})",
@@ -257,14 +257,14 @@ PlanningAnswer planned_within(const JobSpec& job, std::optional<int64_t> budget)
 
 TEST(PlannedJob, what_recomputes_to_fit_is_a_job_that_holds_what_was_planned) {
   const JobSpec job = parse_job_spec(std::string(kTrained) + "parallel: {pipeline: 4}\n").value();
-  const int64_t free_bytes = planned_within(job, std::nullopt).plans.at(0).partition.peak_bytes;
+  const int64_t free_bytes = planned_within(job, {}).plans.at(0).partition.peak_bytes;
   JobSpec all = job;
   for (int64_t layer = 0; layer < 10; ++layer) all.recompute.push_back(layer);
   const int64_t widest = recomputation_scratch_bytes(all, model_items(job.model), BackwardForm::Fused);
   bool recomputes = false;
   for (const int percent : {100, 90, 80, 70, 60}) {
     const int64_t budget = free_bytes * percent / 100;
-    const PlanningAnswer answer = planned_within(job, budget);
+    const PlanningAnswer answer = planned_within(job, {budget});
     ASSERT_EQ(answer.plans.size(), 1u) << percent << ": " << answer.smallest_budget.value_or(0);
     const PlannedStep& step = answer.plans[0];
     recomputes |= !step.partition.recomputed.empty();
@@ -293,7 +293,7 @@ TEST(PlannedJob, says_how_many_pipelines_stand_side_by_side) {
   const JobSpec job = parse_job_spec(std::string(kTrained) +
                                      "parallel: {pipeline: 2, expert: 2, data: 2, shard_optimizer: true}\n")
                           .value();
-  const JobSpec planned = planned_job(job, planned_within(job, std::nullopt).plans.at(0));
+  const JobSpec planned = planned_job(job, planned_within(job, {}).plans.at(0));
   const StatusOr<JobSpec> read = parse_job_spec(kTrained + job_fragment(planned));
   ASSERT_TRUE(read.ok()) << read.status() << job_fragment(planned);
   EXPECT_EQ(read->ranks(), 8);

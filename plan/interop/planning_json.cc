@@ -117,6 +117,7 @@ std::string planning_to_json(const ModelSpec& model, const PlanningRequest& requ
                          {"ideal_ms", in_ms(answer.oversized->ideal_ns)},
                          {"above_percent", answer.oversized->above_percent()}};
   }
+  if (answer.missing_bytes) json["missing_bytes"] = *answer.missing_bytes;
   if (answer.smallest_budget) json["smallest_budget_bytes"] = *answer.smallest_budget;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kTimeMax = int64_t{1} << 44;   // of a layer: 4.9 hours
 constexpr int64_t kBytesMax = int64_t{1} << 61;  // of all layers, every one with the most in flight
+constexpr int64_t kDebtMax = int64_t{1} << 50;   // of a budget below 0
 constexpr int kRanksMax = 4'096;
 constexpr int kInFlightMax = 65'536;
 
@@ -75,8 +76,13 @@ Status check_lists(const PartitionRequest& request) {
     return invalid_argument("current placement: expected {} entries, one a layer, found {}",
                             request.layers.size(), request.current_rank.size());
   }
-  if (request.budget_bytes && *request.budget_bytes < 0) {
-    return invalid_argument("memory budget: expected 0 or more bytes, found {}", *request.budget_bytes);
+  if (request.budget_bytes.size() > 1 && request.budget_bytes.size() != static_cast<size_t>(request.ranks)) {
+    return invalid_argument("memory budget: expected one for all ranks, or {}, one a rank; found {}",
+                            request.ranks, request.budget_bytes.size());
+  }
+  for (const int64_t budget : request.budget_bytes) {
+    if (budget < -kDebtMax)
+      return invalid_argument("memory budget: expected at least {} bytes, found {}", -kDebtMax, budget);
   }
   return ok_status();
 }
@@ -128,12 +134,12 @@ Status check(const PartitionRequest& request) {
 template <template <typename> class Search>
 std::optional<std::vector<int>> exact_split(CostModel& model) {
   const int64_t least = model.least_cost();
-  for (int64_t above = least / 32 + 1;; above *= 4) {
-    const int64_t limit = above < model.cost_max() - least ? least + above : model.cost_max();
-    if (const auto slowest = Search<Slowest>(model).best_within(limit)) {
+  const int64_t most = model.cost_max() - least;
+  for (int64_t above = std::min(least / 32 + 1, most);; above = above < most / 4 ? 4 * above : most) {
+    if (const auto slowest = Search<Slowest>(model).best_within(least + above)) {
       return Search<TieBreak>(model).best_within(slowest->merit.cost)->boundaries;
     }
-    if (limit == model.cost_max()) return std::nullopt;
+    if (above == most) return std::nullopt;
   }
 }
 
@@ -168,7 +174,7 @@ bool is_same(const LayerOption& a, const LayerOption& b) {
 bool add_rank(const PartitionRequest& request, Objective objective, int rank, Partition& plan) {
   const std::vector<HeldLayer> held = layers_held_by(request, plan.boundaries, rank);
   bool thinned = false;
-  const auto options = choose_options(request, held, objective, thinned);
+  const auto options = choose_options(request, held, objective, rank, thinned);
   if (!options) return false;
   int64_t time = 0, bytes = 0;
   for (size_t i = 0; i < held.size(); ++i) {
@@ -198,7 +204,7 @@ StatusOr<Partition> costed(const PartitionRequest& request, std::vector<int> bou
   for (int rank = 0; rank < request.ranks; ++rank) {
     if (!add_rank(request, objective, rank, plan)) {
       return failed_precondition("rank {} does not fit into {} bytes with this split", rank,
-                                 *request.budget_bytes);
+                                 budget_of_rank(request, rank));
     }
   }
   for (int stage = 0; stage < stages_of(request); ++stage) {
@@ -240,6 +246,14 @@ std::optional<OversizedLayer> oversized_layer(const PartitionRequest& request) {
   return largest;
 }
 
+int64_t missing_bytes(const PartitionRequest& request, const Partition& plan) {
+  int64_t most = 0;
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    most = std::max(most, plan.rank_bytes[static_cast<size_t>(rank)] - budget_of_rank(request, rank));
+  }
+  return most;
+}
+
 }  // namespace
 
 double OversizedLayer::above_percent() const {
@@ -256,7 +270,8 @@ StatusOr<PartitionAnswer> partition(const PartitionRequest& request) {
   }
   answer.feasible = false;
   PENSTOCK_ASSIGN_OR_RETURN(answer.plan, smallest_peak_partition(request));
-  answer.smallest_budget = answer.plan.peak_bytes;
+  answer.missing_bytes = missing_bytes(request, answer.plan);
+  if (request.budget_bytes.size() == 1) answer.smallest_budget = answer.plan.peak_bytes;
   return answer;
 }
 
@@ -290,7 +305,11 @@ StatusOr<std::vector<Partition>> time_memory_curve(const PartitionRequest& reque
     if (!curve.empty() && plan->slowest_ns <= curve.back().slowest_ns) curve.pop_back();  // as fast with less
     curve.push_back(*std::move(plan));
     if (curve.back().peak_bytes == 0) break;
-    tighter.budget_bytes = curve.back().peak_bytes - 1;
+    tighter.budget_bytes.resize(static_cast<size_t>(request.ranks));
+    for (int rank = 0; rank < request.ranks; ++rank) {
+      tighter.budget_bytes[static_cast<size_t>(rank)] =
+          std::min(budget_of_rank(request, rank), curve.back().peak_bytes - 1);
+    }
   }
   return curve;
 }
@@ -300,7 +319,7 @@ std::vector<int> balanced_stages(const PartitionRequest& request) {
   apart.ranks = stages_of(request);
   apart.stages_per_rank = 1;
   apart.placement = StagePlacement::Loop;
-  apart.budget_bytes.reset();
+  apart.budget_bytes.clear();
   apart.current_rank.clear();
   apart.rank_speed.clear();
   for (int stage = 0; stage < apart.ranks && !request.rank_speed.empty(); ++stage) {
@@ -326,6 +345,12 @@ std::vector<int> equal_counts(int layers, int stages) {
 int rank_of_stage(StagePlacement placement, int ranks, int stage) {
   if (placement == StagePlacement::V && stage >= ranks) return 2 * ranks - 1 - stage;
   return stage % ranks;
+}
+
+int64_t budget_of_rank(const PartitionRequest& request, int rank) {
+  const std::vector<int64_t>& budgets = request.budget_bytes;
+  if (budgets.empty()) return std::numeric_limits<int64_t>::max();
+  return budgets[budgets.size() == 1 ? 0 : static_cast<size_t>(rank)];
 }
 
 }  // namespace penstock::plan

@@ -1,7 +1,7 @@
 // Cuts a chain of layers into the contiguous stages of a pipeline so that the slowest rank is as fast as it can be.
 //
 //   minimise   max over ranks of  (time of the rank's layers) / (speed of the rank)
-//   within     static bytes + in-flight count x activation bytes <= budget, on every rank
+//   within     static bytes + in-flight count x activation bytes <= budget of the rank, on every rank
 //
 // and, where layers may recompute their activations, over the choice of layers that do. One stage a rank is solved
 // exactly by dynamic programming over prefixes, two a rank (both placements) by walking both halves at once; more
@@ -56,9 +56,9 @@ struct PartitionRequest {
   std::vector<int> in_flight;
   // In millionths; a rank of 800,000 takes 1.25 times as long. Empty: all 1,000,000. From 10,000 to 100,000,000.
   std::vector<int64_t> rank_speed;
-  std::optional<int64_t> budget_bytes;  // of every rank; none: any
-  std::vector<int> current_rank;        // of each layer, for the tie-break; empty: nothing is placed yet
-  bool allow_empty_stages = false;      // Megatron's layouts may have them, a job's split may not
+  std::vector<int64_t> budget_bytes;  // one of every rank, or one a rank; empty: any; below 0: none fits
+  std::vector<int> current_rank;      // of each layer, for the tie-break; empty: nothing is placed yet
+  bool allow_empty_stages = false;    // Megatron's layouts may have them, a job's split may not
 };
 
 struct Partition {
@@ -83,15 +83,17 @@ struct OversizedLayer {
 
 struct PartitionAnswer {
   bool feasible = true;
-  Partition plan;                           // when not feasible: the split with the smallest peak
-  std::optional<int64_t> smallest_budget;   // when not feasible: of the budgets that work
+  Partition plan;                           // when not feasible: smallest_peak_partition
+  std::optional<int64_t> missing_bytes;     // when not feasible: the least that every rank needs more
+  std::optional<int64_t> smallest_budget;   // then, of one budget for all: the smallest that works
   std::optional<OversizedLayer> oversized;  // then partitioning cannot help beyond it
 };
 
 // InvalidArgument names the field: counts that do not fit each other, negative or enormous costs.
 StatusOr<PartitionAnswer> partition(const PartitionRequest& request);
 
-// The split with the smallest peak of a rank, whatever time it takes: its peak is the smallest budget that works.
+// The split with the smallest peak of a rank, whatever time it takes: its peak is the smallest budget that works. Where ranks
+// have budgets of their own: the split that exceeds them by the least.
 StatusOr<Partition> smallest_peak_partition(const PartitionRequest& request);
 
 // What a given split costs, recomputing as above; FailedPrecondition names the rank that does not fit.
@@ -109,5 +111,8 @@ std::vector<int> balanced_stages(const PartitionRequest& request);
 std::vector<int> equal_counts(int layers, int stages);
 
 int rank_of_stage(StagePlacement placement, int ranks, int stage);
+
+// In bytes; the largest number where any fit.
+int64_t budget_of_rank(const PartitionRequest& request, int rank);
 
 }  // namespace penstock::plan

@@ -25,7 +25,7 @@ PartitionRequest request_of(int layers, int ranks, Kind kind) {
     request.in_flight.push_back(std::max(1, ranks - stage));
   }
   if (kind == Kind::Budget || kind == Kind::Recompute) {
-    request.budget_bytes = smallest_peak_partition(request)->peak_bytes * 5 / 4;
+    request.budget_bytes = {smallest_peak_partition(request)->peak_bytes * 5 / 4};
   }
   return request;
 }

@@ -119,7 +119,7 @@ TEST(PartitionTest, published_profiles_have_their_exact_optima) {
 TEST(PartitionTest, within_a_budget_the_optimum_is_the_exact_one) {
   for (const BudgetOptimum& expected : kBudgetOptima) {
     PartitionRequest request = one_stage_a_rank(layers_of(expected.profile), expected.ranks);
-    request.budget_bytes = expected.budget_bytes;
+    request.budget_bytes = {expected.budget_bytes};
     const StatusOr<PartitionAnswer> answer = partition(request);
     ASSERT_TRUE(answer.ok()) << answer.status();
     ASSERT_TRUE(answer->feasible) << expected.profile << " on " << expected.ranks;
@@ -132,14 +132,36 @@ TEST(PartitionTest, within_a_budget_the_optimum_is_the_exact_one) {
 TEST(PartitionTest, what_does_not_fit_is_answered_with_the_smallest_budget_that_does) {
   for (const SmallestBudget& expected : kSmallestBudgets) {
     PartitionRequest request = one_stage_a_rank(layers_of(expected.profile), expected.ranks);
-    request.budget_bytes = expected.bytes - 1;
+    request.budget_bytes = {expected.bytes - 1};
     const StatusOr<PartitionAnswer> answer = partition(request);
     ASSERT_TRUE(answer.ok()) << answer.status();
     EXPECT_FALSE(answer->feasible);
     EXPECT_EQ(answer->smallest_budget, expected.bytes) << expected.profile << " on " << expected.ranks;
-    request.budget_bytes = expected.bytes;
+    request.budget_bytes = {expected.bytes};
     EXPECT_TRUE(partition(request)->feasible);
   }
+}
+
+TEST(PartitionTest, a_rank_with_less_memory_has_a_budget_of_its_own) {
+  // One stage ran out of memory, and only a limit of all could be said (sail-sg/zero-bubble-pipeline-parallelism 8).
+  PartitionRequest request = one_stage_a_rank(std::vector<LayerCost>(10, layer(1'000, 0, 10)), 2);
+  EXPECT_THAT(partition(request)->plan.boundaries, ElementsAre(0, 5, 10));
+  request.budget_bytes = {30, 100};
+  EXPECT_THAT(partition(request)->plan.boundaries, ElementsAre(0, 3, 10));
+  request.budget_bytes = {100, 30};
+  EXPECT_THAT(partition(request)->plan.boundaries, ElementsAre(0, 7, 10));
+
+  request.budget_bytes = {30, 60};
+  const StatusOr<PartitionAnswer> misfit = partition(request);
+  EXPECT_FALSE(misfit->feasible);
+  EXPECT_EQ(misfit->missing_bytes, 10);
+  EXPECT_FALSE(misfit->smallest_budget.has_value());
+  EXPECT_THAT(message(evaluate_partition(request, {0, 3, 10}).status()),
+              HasSubstr("rank 1 does not fit into 60 bytes"));
+
+  request.budget_bytes = {30, 60, 90};
+  EXPECT_THAT(message(partition(request).status()),
+              HasSubstr("memory budget: expected one for all ranks, or 2, one a rank; found 3"));
 }
 
 TEST(PartitionTest, two_stages_a_rank_are_exact_in_both_placements) {
@@ -169,7 +191,7 @@ TEST(PartitionTest, layers_recompute_where_the_budget_asks_for_it) {
   }
   for (const BertCase& expected : kBertCases) {
     PartitionRequest request = one_stage_a_rank(layers, expected.ranks);
-    request.budget_bytes = expected.budget_gb * 1'000'000'000;
+    request.budget_bytes = {expected.budget_gb * 1'000'000'000};
     EXPECT_EQ(slowest(request), expected.slowest_us * 1000)
         << expected.ranks << " ranks, " << expected.budget_gb;
   }
@@ -257,10 +279,10 @@ TEST(PartitionTest, a_budget_holds_with_more_stages_a_rank_too) {
   request.stages_per_rank = 3;
   request.in_flight = {9, 6, 3, 6, 4, 2, 3, 2, 1};
   const Partition free = partition(request)->plan;
-  request.budget_bytes = free.peak_bytes * 9 / 10;
+  request.budget_bytes = {free.peak_bytes * 9 / 10};
   const auto answer = partition(request);
   ASSERT_TRUE(answer.ok() && answer->feasible);
-  EXPECT_LE(answer->plan.peak_bytes, *request.budget_bytes);
+  EXPECT_LE(answer->plan.peak_bytes, request.budget_bytes[0]);
   EXPECT_GE(answer->plan.slowest_ns, free.slowest_ns);
 }
 

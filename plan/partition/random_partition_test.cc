@@ -18,6 +18,12 @@ int64_t on_speed(const PartitionRequest& request, int rank, int64_t time) {
   return (time * kSpeedUnit + speed / 2) / speed;
 }
 
+int64_t held_at_most(const PartitionRequest& request, int rank) {
+  const std::vector<int64_t>& budgets = request.budget_bytes;
+  if (budgets.empty()) return int64_t{1} << 60;
+  return budgets.size() == 1 ? budgets.front() : budgets[static_cast<size_t>(rank)];
+}
+
 // The fastest choice for one rank within the budget; kNone when none fits. Tries all of them.
 int64_t fastest_by_trying(const PartitionRequest& request, const std::vector<int>& boundaries, int rank) {
   std::vector<std::pair<int64_t, int64_t>> choices = {{0, 0}};  // time, bytes
@@ -37,7 +43,7 @@ int64_t fastest_by_trying(const PartitionRequest& request, const std::vector<int
   }
   int64_t best = kNone;
   for (const auto& [time, bytes] : choices) {
-    if (request.budget_bytes && bytes > *request.budget_bytes) continue;
+    if (bytes > held_at_most(request, rank)) continue;
     if (best == kNone || time < best) best = time;
   }
   return best == kNone ? kNone : on_speed(request, rank, best);
@@ -92,8 +98,7 @@ bool is_reachable_within(const PartitionRequest& request, int64_t limit) {
         const LayerOption& layer = request.layers[end - 1].keep;
         time += layer.time_ns;
         bytes += layer.static_bytes + layer.activation_bytes * request.in_flight[static_cast<size_t>(rank)];
-        if (on_speed(request, rank, time) > limit || (request.budget_bytes && bytes > *request.budget_bytes))
-          break;
+        if (on_speed(request, rank, time) > limit || bytes > held_at_most(request, rank)) break;
         next[end] = true;
       }
     }
@@ -157,26 +162,44 @@ void let_some_recompute(Random& random, PartitionRequest& request) {
   }
 }
 
-// Mostly one that bites.
+// Mostly one that bites, of all ranks or of each.
 void set_budget(Random& random, PartitionRequest& request) {
   if (random(0, 4) == 0) return;
   const int64_t least = smallest_peak_partition(request)->peak_bytes;
-  request.budget_bytes = least + random(-2, least / 2 + 2);
-  request.budget_bytes = std::max<int64_t>(0, *request.budget_bytes);
+  const int64_t budgets = random(0, 1) == 0 ? 1 : request.ranks;
+  for (int64_t i = 0; i < budgets; ++i) {
+    const int64_t apart = budgets == 1 ? 2 : least / 2 + 2;
+    request.budget_bytes.push_back(std::max<int64_t>(0, least + random(-apart, least / 2 + 2)));
+  }
 }
 
-void expect_best(const PartitionRequest& request, int64_t best, uint32_t seed) {
+PartitionRequest with_more_bytes(PartitionRequest request, int64_t bytes) {
+  for (int64_t& budget : request.budget_bytes) budget += bytes;
+  return request;
+}
+
+using Best = int64_t(const PartitionRequest&);
+
+void expect_best(const PartitionRequest& request, Best* best_by_other_hand, uint32_t seed) {
+  const int64_t best = best_by_other_hand(request);
   const StatusOr<PartitionAnswer> answer = partition(request);
   ASSERT_TRUE(answer.ok()) << answer.status() << " seed " << seed;
   ASSERT_EQ(answer->feasible, best != kNone) << "seed " << seed;
   if (best == kNone) {
-    ASSERT_GT(*answer->smallest_budget, *request.budget_bytes) << "seed " << seed;
+    const int64_t missing = *answer->missing_bytes;
+    ASSERT_NE(best_by_other_hand(with_more_bytes(request, missing)), kNone) << "seed " << seed;
+    ASSERT_EQ(best_by_other_hand(with_more_bytes(request, missing - 1)), kNone) << "seed " << seed;
+    ASSERT_EQ(answer->smallest_budget.has_value(), request.budget_bytes.size() == 1) << "seed " << seed;
+    if (answer->smallest_budget) {
+      ASSERT_EQ(*answer->smallest_budget, request.budget_bytes[0] + missing) << "seed " << seed;
+    }
     return;
   }
   ASSERT_EQ(answer->plan.slowest_ns, best) << "seed " << seed;
   ASSERT_EQ(slowest_of(request, answer->plan.boundaries), best) << "seed " << seed;
-  if (request.budget_bytes) {
-    ASSERT_LE(answer->plan.peak_bytes, *request.budget_bytes) << "seed " << seed;
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    ASSERT_LE(answer->plan.rank_bytes[static_cast<size_t>(rank)], held_at_most(request, rank))
+        << "seed " << seed;
   }
 }
 
@@ -191,7 +214,7 @@ TEST(RandomPartitionTest, every_split_tried_gives_nothing_better) {
     if (stages_per_rank == 2 && random(0, 1) == 1) request.placement = StagePlacement::V;
     if (random(0, 1) == 1) let_some_recompute(random, request);
     set_budget(random, request);
-    expect_best(request, best_by_enumeration(request), seed);
+    expect_best(request, best_by_enumeration, seed);
   }
 }
 
@@ -202,7 +225,7 @@ TEST(RandomPartitionTest, bisection_over_the_time_finds_the_same) {
     PartitionRequest request = random_request(random, static_cast<int>(random(ranks, 120)), ranks, 1);
     request.allow_empty_stages = false;
     set_budget(random, request);
-    expect_best(request, best_by_bisection(request), seed);
+    expect_best(request, best_by_bisection, seed);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "plan/partition/split_costs.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "plan/partition/internal/cost_model.h"
 #include "plan/partition/internal/rank_choice.h"
@@ -62,7 +61,7 @@ bool SplitCosts::add_plain(const std::vector<int>& boundaries, int rank) {
     bytes += statics_[end] - statics_[begin] +
              (activations_[end] - activations_[begin]) * request_.in_flight[at(stage)];
   }
-  return !request_.budget_bytes || bytes <= *request_.budget_bytes;
+  return bytes <= budget_of_rank(request_, rank);
 }
 
 bool SplitCosts::add_chosen(const std::vector<int>& boundaries, int rank) {
@@ -88,7 +87,7 @@ const SplitCosts::StageTimes& SplitCosts::chosen(const std::vector<int>& boundar
 SplitCosts::StageTimes SplitCosts::choose(const std::vector<int>& boundaries, int rank) const {
   const std::vector<HeldLayer> held = layers_held_by(request_, boundaries, rank);
   bool thinned = false;
-  const auto options = choose_options(request_, held, Objective::Time, thinned);
+  const auto options = choose_options(request_, held, Objective::Time, rank, thinned);
   if (!options) return std::nullopt;
   std::vector<int64_t> of_stage(stage_ns_.size(), 0), times;
   for (size_t i = 0; i < held.size(); ++i) of_stage[at(held[i].stage)] += (*options)[i].time_ns;

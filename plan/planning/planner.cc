@@ -121,10 +121,15 @@ Status check(const PlanningRequest& request) {
 }
 
 void note_smallest(const PartitionAnswer& answer, PlanningAnswer& planned) {
-  if (!answer.smallest_budget) return;
-  if (!planned.smallest_budget || *answer.smallest_budget < *planned.smallest_budget) {
-    planned.smallest_budget = answer.smallest_budget;
-  }
+  if (planned.missing_bytes && *planned.missing_bytes <= *answer.missing_bytes) return;
+  planned.missing_bytes = answer.missing_bytes;
+  planned.smallest_budget = answer.smallest_budget;
+}
+
+std::string misfit_text(const PlanningRequest& request, const PartitionAnswer& answer) {
+  if (!answer.smallest_budget)
+    return fmt::format("does not fit; every rank needs {} bytes more", *answer.missing_bytes);
+  return fmt::format("does not fit; needs {} bytes", *answer.smallest_budget + request.rank_bytes);
 }
 
 void add_searched_program(const PlanningRequest& request, const Playable& playable, PlannedStep& step) {
@@ -149,7 +154,10 @@ class Planner {
   PlanningAnswer plan() && {
     add_plans();
     std::stable_sort(answer_.plans.begin(), answer_.plans.end(), is_better);
-    if (!answer_.plans.empty()) answer_.smallest_budget.reset();
+    if (!answer_.plans.empty()) {
+      answer_.missing_bytes.reset();
+      answer_.smallest_budget.reset();
+    }
     if (request_.only_plans) return std::move(answer_);
     add_baseline("uniform", Lighter::None);
     add_baseline("last-lighter", Lighter::Last);
@@ -188,8 +196,7 @@ class Planner {
     if (!step.ok()) return leave_out(message(step.status()));
     if (!*step) {
       note_smallest(*split, answer_);
-      return leave_out(
-          fmt::format("does not fit; needs {} bytes", *split->smallest_budget + request_.rank_bytes));
+      return leave_out(misfit_text(request_, *split));
     }
     (*step)->limit = limit_of(*playable, **step, answer_.oversized);
     add_searched_program(request_, *playable, **step);
@@ -248,9 +255,7 @@ void add_to_ranks(int64_t bytes, PlannedStep& step) {
 StatusOr<PlanningAnswer> plan_training(const PlanningRequest& request) {
   PENSTOCK_RETURN_IF_ERROR(check(request));
   PlanningRequest of_layers = request;
-  if (request.budget_bytes) {
-    of_layers.budget_bytes = std::max<int64_t>(0, *request.budget_bytes - request.rank_bytes);
-  }
+  for (int64_t& budget : of_layers.budget_bytes) budget -= request.rank_bytes;
   PlanningAnswer planned = Planner(of_layers).plan();
   for (PlannedStep& step : planned.plans) add_to_ranks(request.rank_bytes, step);
   for (PlannedStep& step : planned.curve) add_to_ranks(request.rank_bytes, step);

@@ -50,7 +50,7 @@ struct PlanningRequest {
   std::vector<int64_t> rank_speed;  // as PartitionRequest
   int ranks = 1;
   int microbatches = 1;
-  std::optional<int64_t> budget_bytes;
+  std::vector<int64_t> budget_bytes;      // as PartitionRequest
   std::vector<int> current_rank;          // of each layer, where a plan runs already
   std::vector<int> current_split;         // its boundaries, where it runs with the asked schedule
   std::vector<ScheduleChoice> among;      // those that fit no shape are left out, and said
@@ -96,7 +96,9 @@ struct PlanningAnswer {
   bool is_cut_short = false;                // keep_going said no
   std::vector<ScheduleChoice> not_reached;  // then: those that nothing is known of
   std::optional<OversizedLayer> oversized;
-  std::optional<int64_t> smallest_budget;  // where no plan fits: of the budgets that some schedule works with
+  std::optional<int64_t>
+      missing_bytes;  // where no plan fits: the least that every rank needs more for some schedule
+  std::optional<int64_t> smallest_budget;  // then, of one budget for all: the smallest that works
 };
 
 // InvalidArgument names the field. No plan at all is an answer, with the smallest budget.

@@ -177,7 +177,7 @@ TEST(PlannerTest, a_budget_leaves_out_what_does_not_fit_and_says_what_would) {
   PlanningRequest request = large_vocabulary();
   give_memory(request);
   request.among = {{"gpipe", 1}, {"1f1b", 1}};
-  request.budget_bytes = 9'500;  // 1f1b holds 8 microbatches in its first stage, gpipe 32 everywhere
+  request.budget_bytes = {9'500};  // 1f1b holds 8 microbatches in its first stage, gpipe 32 everywhere
   const StatusOr<PlanningAnswer> fits = plan_training(request);
   ASSERT_EQ(fits->plans.size(), 1u);
   EXPECT_EQ(fits->plans[0].choice.schedule, "1f1b");
@@ -185,11 +185,39 @@ TEST(PlannerTest, a_budget_leaves_out_what_does_not_fit_and_says_what_would) {
   EXPECT_THAT(fits->left_out[0].reason, HasSubstr("does not fit; needs"));
   EXPECT_FALSE(fits->smallest_budget.has_value());
 
-  request.budget_bytes = 1'000;
+  request.budget_bytes = {1'000};
   const StatusOr<PlanningAnswer> nothing = plan_training(request);
   EXPECT_TRUE(nothing->plans.empty());
   ASSERT_TRUE(nothing->smallest_budget.has_value());
-  request.budget_bytes = *nothing->smallest_budget;
+  request.budget_bytes = {*nothing->smallest_budget};
+  EXPECT_FALSE(plan_training(request)->plans.empty());
+}
+
+TEST(PlannerTest, a_rank_s_own_budget_holds_for_every_schedule) {
+  // One stage ran out of memory, and only a limit of all could be said (sail-sg/zero-bubble-pipeline-parallelism 8).
+  PlanningRequest request = large_vocabulary();
+  give_memory(request);
+  request.rank_bytes = 500;
+  request.among = {{"1f1b", 1}, {"interleaved-1f1b", 2}, {"zb-h1", 1}};
+  request.budget_bytes.assign(8, 20'000);
+  const StatusOr<PlanningAnswer> roomy = plan_training(request);
+  request.budget_bytes[0] = 6'000;
+  const StatusOr<PlanningAnswer> tight = plan_training(request);
+  ASSERT_EQ(roomy->plans.size(), 3u);
+  ASSERT_EQ(tight->plans.size(), 3u);
+  for (const PlannedStep& plan : tight->plans)
+    EXPECT_LE(plan.partition.rank_bytes[0], 6'000) << plan.choice.schedule;
+  for (const PlannedStep& plan : roomy->plans)
+    EXPECT_GT(plan.partition.rank_bytes[0], 6'000) << plan.choice.schedule;
+  for (const PlannedStep& point : tight->curve) EXPECT_LE(point.partition.rank_bytes[0], 6'000);
+
+  request.among = {{"1f1b", 1}};
+  request.budget_bytes[0] = 600;  // and a layer in its 8 microbatches holds 1,800
+  const StatusOr<PlanningAnswer> nothing = plan_training(request);
+  EXPECT_TRUE(nothing->plans.empty());
+  EXPECT_THAT(nothing->left_out[0].reason, HasSubstr("does not fit; every rank needs 1700 bytes more"));
+  EXPECT_EQ(nothing->missing_bytes, 1'700);
+  for (int64_t& budget : request.budget_bytes) budget += 1'700;
   EXPECT_FALSE(plan_training(request)->plans.empty());
 }
 

@@ -56,13 +56,13 @@ StatusOr<PlanningRequest> split_request(const JobSpec& job, const FittedTimes& t
   request.among = {request.asked};
   request.only_plans = true;
   PENSTOCK_ASSIGN_OR_RETURN(request.program, compute_program(job));
-  if (job.memory_budget_bytes > 0) request.budget_bytes = job.memory_budget_bytes;
+  if (job.memory_budget_bytes > 0) request.budget_bytes = {job.memory_budget_bytes};
   request.latency_ns = std::min(job.device.costs.latency_ns + job.device.costs.message_ns, kLatencyNsMax);
   return request;
 }
 
 StatusOr<double> simulated_seconds(PlanningRequest request, const Split& split) {
-  request.budget_bytes.reset();
+  request.budget_bytes.clear();
   PENSTOCK_ASSIGN_OR_RETURN(const PlannedStep step,
                             simulate_split(request, request.asked, boundaries_of(split)));
   return static_cast<double>(step.step_ns) / 1e9;

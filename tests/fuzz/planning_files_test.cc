@@ -49,13 +49,13 @@ TEST(PlanningFilesFuzz, damaged_costs_are_refused_or_cut) {
     request.rank_speed = std::move(costs->rank_speed);
     request.ranks = 2;
     request.in_flight = {2, 1};
-    request.budget_bytes = mutator.number();
+    request.budget_bytes = {mutator.number()};
     const StatusOr<PartitionAnswer> answer = partition(request);
     if (!answer.ok()) continue;
     ++read;
     EXPECT_EQ(answer->plan.boundaries.back(), static_cast<int>(request.layers.size()));
     if (answer->feasible) {
-      EXPECT_LE(answer->plan.peak_bytes, *request.budget_bytes);
+      EXPECT_LE(answer->plan.peak_bytes, request.budget_bytes[0]);
     }
     EXPECT_FALSE(partition_to_json(request, *answer).empty());
   }

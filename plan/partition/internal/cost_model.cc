@@ -6,7 +6,6 @@
 namespace penstock::plan {
 namespace {
 
-using Wide = __int128;
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 template <typename Value>
@@ -25,13 +24,14 @@ int64_t fewest_bytes(const LayerCost& layer, int in_flight) {
 
 int64_t time_at_speed(int64_t time_ns, int64_t speed) {
   if (speed == kSpeedUnit) return time_ns;
-  return static_cast<int64_t>((Wide{time_ns} * kSpeedUnit + speed / 2) / speed);
+  return static_cast<int64_t>((__int128{time_ns} * kSpeedUnit + speed / 2) / speed);
 }
 
 CostModel::CostModel(const PartitionRequest& request, Objective objective)
     : request_(request),
       objective_(objective),
-      budget_(objective == Objective::Time ? request.budget_bytes.value_or(kMost) : kMost),
+      budgets_(at(request.ranks), kMost),
+      shortfalls_(at(request.ranks), 0),
       fronts_(request) {
   const std::vector<LayerCost>& layers = request.layers;
   recomputes_ =
@@ -48,10 +48,13 @@ CostModel::CostModel(const PartitionRequest& request, Objective objective)
   for (size_t l = 0; l < layers.size(); ++l)
     largest_floor_ = std::max(largest_floor_, floors_[l + 1] - floors_[l]);
 
+  set_budgets();
   speeds_from_.assign(at(request.ranks) + 1, 0);
+  shortfalls_from_.assign(at(request.ranks) + 1, 0);
   for (int rank = request.ranks - 1; rank >= 0; --rank) {
     speeds_from_[at(rank)] =
         speeds_from_[at(rank) + 1] + (objective == Objective::Time ? speed(rank) : kSpeedUnit);
+    shortfalls_from_[at(rank)] = shortfalls_from_[at(rank) + 1] + shortfalls_[at(rank)];
   }
   if (!request.current_rank.empty()) {
     for (int rank = 0; rank < request.ranks; ++rank) {
@@ -60,10 +63,25 @@ CostModel::CostModel(const PartitionRequest& request, Objective objective)
       }));
     }
   }
-  cost_max_ = largest_cost();
+  cost_max_ = layers_cost_max() + *std::max_element(shortfalls_.begin(), shortfalls_.end());
 }
 
-int64_t CostModel::largest_cost() const {
+void CostModel::set_budgets() {
+  if (objective_ == Objective::Time) {
+    for (int rank = 0; rank < request_.ranks; ++rank) budgets_[at(rank)] = budget_of_rank(request_, rank);
+    return;
+  }
+  // One that all layers fit into is as good as any.
+  const int64_t enough = layers_cost_max();
+  int64_t largest = std::numeric_limits<int64_t>::min();
+  for (int rank = 0; rank < request_.ranks; ++rank) {
+    shortfalls_[at(rank)] = std::min(budget_of_rank(request_, rank), enough);
+    largest = std::max(largest, shortfalls_[at(rank)]);
+  }
+  for (int64_t& budget : shortfalls_) budget = largest - budget;
+}
+
+int64_t CostModel::layers_cost_max() const {
   int64_t sum = 0;
   const int most_in_flight = *std::max_element(request_.in_flight.begin(), request_.in_flight.end());
   for (const LayerCost& layer : request_.layers) {
@@ -82,7 +100,7 @@ int64_t CostModel::on_rank(int rank, int64_t time_ns) const {
   return request_.rank_speed.empty() ? time_ns : time_at_speed(time_ns, request_.rank_speed[at(rank)]);
 }
 
-std::optional<TimeAndBytes> CostModel::plain(std::span<const Run> runs) const {
+std::optional<TimeAndBytes> CostModel::plain(int rank, std::span<const Run> runs) const {
   TimeAndBytes sum;
   for (const Run& run : runs) {
     sum.time_ns += times_[at(run.end)] - times_[at(run.begin)];
@@ -90,11 +108,11 @@ std::optional<TimeAndBytes> CostModel::plain(std::span<const Run> runs) const {
         statics_[at(run.end)] - statics_[at(run.begin)] +
         (activations_[at(run.end)] - activations_[at(run.begin)]) * request_.in_flight[at(run.stage)];
   }
-  if (sum.bytes > budget_) return std::nullopt;
+  if (sum.bytes > budgets_[at(rank)]) return std::nullopt;
   return sum;
 }
 
-std::optional<TimeAndBytes> CostModel::chosen(std::span<const Run> runs) {
+std::optional<TimeAndBytes> CostModel::chosen(int rank, std::span<const Run> runs) {
   Front before = {{0, 0}};
   for (const Run& run : runs.first(runs.size() - 1)) {
     before = sum_of(before, fronts_.of(run.stage, run.begin, run.end), thinned_);
@@ -103,21 +121,22 @@ std::optional<TimeAndBytes> CostModel::chosen(std::span<const Run> runs) {
   if (objective_ == Objective::Bytes) {
     return TimeAndBytes{before.back().time_ns + last.back().time_ns, before.back().bytes + last.back().bytes};
   }
-  const TimeAndBytes best = fastest_within(before, last, budget_);
+  const TimeAndBytes best = fastest_within(before, last, budgets_[at(rank)]);
   if (best.time_ns < 0) return std::nullopt;
   return best;
 }
 
 std::optional<RankCost> CostModel::rank_cost(int rank, std::span<const Run> runs) {
-  const std::optional<TimeAndBytes> sum = recomputes_ ? chosen(runs) : plain(runs);
+  const std::optional<TimeAndBytes> sum = recomputes_ ? chosen(rank, runs) : plain(rank, runs);
   if (!sum) return std::nullopt;
   const int64_t time = on_rank(rank, sum->time_ns);
-  return RankCost{objective_ == Objective::Time ? time : sum->bytes, time, sum->bytes};
+  const int64_t cost = objective_ == Objective::Time ? time : sum->bytes + shortfalls_[at(rank)];
+  return RankCost{cost, time, sum->bytes};
 }
 
 bool CostModel::can_hold(int rank, int64_t floor, int64_t limit) const {
   // Each rank may round half a nanosecond down.
-  const Wide room = Wide{limit} * speeds_from_[at(rank)] + Wide{speeds_from_[at(rank)]};
+  const Wide room = (Wide{limit} + 1) * speeds_from_[at(rank)] - shortfalls_from_[at(rank)] * kSpeedUnit;
   return Wide{floor} * kSpeedUnit <= room;
 }
 
@@ -128,7 +147,8 @@ int64_t CostModel::moved(int rank, const Run& run) const {
 }
 
 int64_t CostModel::ideal_cost() const {
-  return static_cast<int64_t>((Wide{floors_.back()} * kSpeedUnit + speeds_from_[0] - 1) / speeds_from_[0]);
+  const Wide all = (Wide{floors_.back()} + shortfalls_from_[0]) * kSpeedUnit;
+  return static_cast<int64_t>((all + speeds_from_[0] - 1) / speeds_from_[0]);
 }
 
 int64_t CostModel::least_cost() const {

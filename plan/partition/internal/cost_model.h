@@ -26,7 +26,7 @@ struct RankCost {
 
 enum class Objective : uint8_t {
   Time,   // cost is the time within the budget
-  Bytes,  // cost is the fewest bytes that the runs can do with; there is no budget
+  Bytes,  // cost is the fewest bytes that the runs can do with; what the rank's budget is short of the largest counts as held
 };
 
 class CostModel {
@@ -51,21 +51,26 @@ class CostModel {
   bool thinned() const { return thinned_ || fronts_.thinned(); }
 
  private:
+  using Wide = __int128;
+
   static size_t at(int index) { return static_cast<size_t>(index); }
   int64_t speed(int rank) const;
-  int64_t largest_cost() const;
+  void set_budgets();
+  int64_t layers_cost_max() const;
   int64_t on_rank(int rank, int64_t time_ns) const;
-  std::optional<TimeAndBytes> plain(std::span<const Run> runs) const;
-  std::optional<TimeAndBytes> chosen(std::span<const Run> runs);
+  std::optional<TimeAndBytes> plain(int rank, std::span<const Run> runs) const;
+  std::optional<TimeAndBytes> chosen(int rank, std::span<const Run> runs);
 
   const PartitionRequest& request_;
   Objective objective_;
   bool recomputes_ = false;
   bool thinned_ = false;
-  int64_t budget_;
+  std::vector<int64_t> budgets_;     // [rank]; where bytes are the objective any fit
+  std::vector<int64_t> shortfalls_;  // [rank], of the budget; 0 where time is the objective
   std::vector<int64_t> times_, activations_, statics_, floors_;  // sums of the first l layers
   std::vector<std::vector<int64_t>> moved_;  // [rank], likewise; empty without a placement
   std::vector<int64_t> speeds_from_;         // sum of the speeds from a rank on
+  std::vector<Wide> shortfalls_from_;        // likewise
   int64_t largest_floor_ = 0;
   int64_t cost_max_ = 0;
   FrontTable fronts_;

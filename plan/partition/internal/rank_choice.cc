@@ -1,7 +1,6 @@
 #include "plan/partition/internal/rank_choice.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace penstock::plan {
 
@@ -20,14 +19,14 @@ std::vector<HeldLayer> layers_held_by(const PartitionRequest& request, const std
 
 std::optional<std::vector<LayerOption>> choose_options(const PartitionRequest& request,
                                                        const std::vector<HeldLayer>& held,
-                                                       Objective objective, bool& thinned) {
+                                                       Objective objective, int rank, bool& thinned) {
   std::vector<Front> fronts = {{{0, 0}}};  // of the first layers
   for (const HeldLayer& each : held) {
     const LayerCost& layer = request.layers[static_cast<size_t>(each.layer)];
     fronts.push_back(sum_of(fronts.back(), layer_front(layer, each.in_flight), thinned));
   }
   const Front& all = fronts.back();
-  const int64_t budget = request.budget_bytes.value_or(std::numeric_limits<int64_t>::max());
+  const int64_t budget = budget_of_rank(request, rank);
   auto target = all.end() - 1;
   if (objective == Objective::Time) {
     target = std::find_if(all.begin(), all.end(),

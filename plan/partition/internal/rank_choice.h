@@ -20,10 +20,10 @@ struct HeldLayer {
 std::vector<HeldLayer> layers_held_by(const PartitionRequest& request, const std::vector<int>& boundaries,
                                       int rank);
 
-// The fastest choice within the budget, layer by layer, or the one with the fewest bytes; nothing when none fits. `thinned`
+// The fastest choice within the rank's budget, layer by layer, or the one with the fewest bytes; nothing when none fits. `thinned`
 // becomes true when a better one may have been lost.
 std::optional<std::vector<LayerOption>> choose_options(const PartitionRequest& request,
                                                        const std::vector<HeldLayer>& held,
-                                                       Objective objective, bool& thinned);
+                                                       Objective objective, int rank, bool& thinned);
 
 }  // namespace penstock::plan
