@@ -142,6 +142,26 @@ TEST(FamiliesAgreement, bubble_rates_of_the_zero_bubble_paper_are_reproduced) {
   }
 }
 
+struct ExpectedFinish {
+  int ranks;
+  int microbatches;
+  const char* costs;
+  const char* latency;
+  const char* finish_ms;
+};
+
+constexpr ExpectedFinish kExpectedFinishTimes[] = {
+#include "plan/simulation/expected_finish_times.inc"
+};
+
+TEST(FamiliesAgreement, measured_costs_end_a_step_when_another_hand_says) {
+  for (const ExpectedFinish& row : kExpectedFinishTimes) {
+    const UniformCosts costs = costs_of(row.costs, row.latency);
+    const Simulation played = play(program_of({"1f1b", row.ranks, row.microbatches}), costs);
+    EXPECT_EQ(costs.scale.to_text(played.makespan), row.finish_ms) << row.costs << " m=" << row.microbatches;
+  }
+}
+
 TEST(FamiliesAgreement, steps_follow_one_another_as_published) {
   // Only zb-h2 gains from the next step: the others' ranks all wait for the drain.
   const auto makespan = [](const char* schedule, int ranks, int m, int updates) {
