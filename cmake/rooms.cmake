@@ -117,6 +117,8 @@ penstock_program(penstock-perf-pipeline tests/perf/pipeline USES base plan/sched
   plan/spec worker/transport worker/transport/gloo worker/transport/shared_memory worker/executor tests/perf/job tests/perf/measure LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-checkpoint tests/perf/checkpoint USES base proto/codec worker/transport worker/executor
   tests/perf/job tests/perf/measure LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
+penstock_program(penstock-perf-planner tests/perf/planner USES base plan/partition plan/planning tests/perf/measure
+  LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-schedule tests/perf/schedule USES base plan/schedule plan/verification plan/simulation
   LIBRARIES CLI11::CLI11 nlohmann_json::nlohmann_json)
 penstock_program(penstock-perf-step tests/perf/step USES base proto/codec kernels/device kernels/tensor worker/transport

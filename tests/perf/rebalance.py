@@ -3,13 +3,13 @@
 
     PENSTOCK_BINARIES=build/release/bin python3 -m tests.perf.rebalance [--steps N] [--rounds N] [--job vocabulary|emulated]
 
-    vocabulary   8 small blocks under a vocabulary of 32,768 on two workers: each of the 9 splits trains, in `--rounds` rounds
-                 of which the fastest counts, and all losses must be the same to the bit
+    vocabulary   8 small blocks under a vocabulary of 32,768 on two workers: a job moves on its way (`rebalance --apply`); each of
+                 the 9 splits trains, in `--rounds` rounds of which the fastest counts; all losses must be the same to the bit
     emulated     14 blocks on 8 emulated devices: each of the 6,435 splits is simulated (`penstock schedule`), except those
-                 whose slowest stage alone takes longer than the best one's step; the best one runs, too
+                 whose slowest stage alone takes longer than the best one's step; the proposed and the best one run
 
     step_seconds           of the equal counts that the job began with, median
-    predicted_seconds      what the proposal promised
+    predicted_seconds      what the proposal promised, which must be to move
     rebalanced_seconds     measured after the move
     best_seconds           measured, of the fastest split
     rebalanced_over_best, prediction_error (a part of what was measured)
@@ -21,8 +21,10 @@ import itertools
 import json
 import re
 import sys
+import time
 
 from tests.support import cluster as support
+
 
 def split_text(split):
     return "[" + ", ".join("[" + ", ".join(map(str, stage)) + "]" for stage in split) + "]"
@@ -52,6 +54,37 @@ def train(cluster, text):
     return cluster.train(path)["name"]
 
 
+def wait_for(cluster, name, is_there):
+    """Asks once a second: what asks takes from what is measured."""
+    while True:
+        job = cluster.job(name)
+        if is_there(job):
+            return
+        if job["state"] in ("failed", "cancelled", "succeeded"):
+            sys.exit(f"{name} has ended: {job['state']}: {job['reason']}")
+        time.sleep(1)
+
+
+def train_moved(cluster, text, ask_at):
+    """Runs a job to its end that goes on with a better split on its way; returns its name and the proposal."""
+    path = cluster.folder / "job.yaml"
+    path.write_text(text)
+    name = re.search(r"job/(\S+)", cluster.run("submit", path).stdout).group(1)
+    wait_for(cluster, name, lambda job: job["step"] >= ask_at)
+    found = cluster.run("rebalance", name, "--apply", "-o", "json", timeout=600)
+    proposal = that_moves(name, json.loads(found.stdout)) if found.stdout else None
+    if found.returncode != 0:
+        sys.exit(found.stderr)
+    wait_for(cluster, name, lambda job: job["state"] == "succeeded")
+    return name, proposal
+
+
+def that_moves(name, proposal):
+    if proposal["answer"] != "move":
+        sys.exit(f"{name}: expected the answer to be move, found {proposal['answer']}: {proposal['because']}")
+    return proposal
+
+
 def step_seconds(cluster, name):
     return cluster.json("curves", name)["step_seconds"]
 
@@ -67,19 +100,24 @@ def outcome_of(job, proposal, rebalanced, best, **more):
 # --- two workers.
 
 BLOCKS = 8
+ASK_AT, CHECKPOINT_EVERY, MOVED_STEPS = 30, 30, 90  # 30 steps: the 100 microbatches of a proposal, warm-up aside
 
 
-def vocabulary_job(cluster, split, steps):
+def vocabulary_job(cluster, split, steps, extra=""):
     text = support.job_yaml(cluster.folder, name="vocabulary", pipeline=2, layers=BLOCKS, hidden=384, sequence=64, steps=steps,
-                            microbatch_size=1, global_batch_size=8, data=", epochs: 0", split=split_text(split))
-    return text.replace("vocab_size: 256", "vocab_size: 32768")
+                            microbatch_size=1, global_batch_size=8, data=", epochs: 0", split=split_text(split), extra=extra)
+    # A learning rate that does not know the last step: runs of any length begin alike.
+    return re.sub("lr_schedule: {.*?}", "lr_schedule: {name: constant}", text.replace("vocab_size: 256", "vocab_size: 32768"))
 
 
 def vocabulary(options):
     with support.Cluster(2) as cluster:
-        # Long enough for the 100 microbatches of a proposal, warm-up aside.
-        first = train(cluster, vocabulary_job(cluster, equal_counts(BLOCKS, 2), max(options.steps, 30)))
-        proposal = cluster.json("rebalance", first)
+        equal = equal_counts(BLOCKS, 2)
+        moved, proposal = train_moved(
+            cluster, vocabulary_job(cluster, equal, MOVED_STEPS, f"checkpoint: {{every: {CHECKPOINT_EVERY}, keep: 1}}\n"), ASK_AT)
+        unmoved = train(cluster, vocabulary_job(cluster, equal, MOVED_STEPS))
+        if cluster.job_message(moved).losses != cluster.job_message(unmoved).losses:
+            sys.exit("vocabulary: the move has changed losses")
         seconds, losses = {}, set()
         for _ in range(options.rounds):
             for split in all_splits(BLOCKS, 2):
@@ -89,8 +127,7 @@ def vocabulary(options):
         if len(losses) != 1:
             sys.exit(f"vocabulary: {len(losses)} loss curves of {options.rounds} rounds of {len(seconds)} splits")
         best = min(seconds, key=seconds.get)
-        chosen = next(split for split in seconds if split_text(split) == proposal["split"])
-        return outcome_of("vocabulary", proposal, seconds[chosen], seconds[best], best_split=split_text(best),
+        return outcome_of("vocabulary", proposal, step_seconds(cluster, moved), seconds[best], best_split=split_text(best),
                           tried=len(seconds))
 
 
@@ -148,7 +185,7 @@ def emulated(options):
         cluster.start_worker("devices", "--device", "emulated", "--devices", RANKS)
         cluster.wait_for_workers(RANKS)
         first = train(cluster, emulated_job(cluster, equal_counts(EMULATED_BLOCKS, RANKS), max(options.steps, 12)))
-        proposal = cluster.json("rebalance", first)
+        proposal = that_moves(first, cluster.json("rebalance", first))
         best, best_ms, tried, simulations = fastest_simulated(cluster)
         chosen = next(split for split in all_splits(EMULATED_BLOCKS, RANKS) if split_text(split) == proposal["split"])
         seconds = {split: step_seconds(cluster, train(cluster, emulated_job(cluster, split, options.steps)))
