@@ -143,7 +143,7 @@ TEST(PartitionTest, what_does_not_fit_is_answered_with_the_smallest_budget_that_
 }
 
 TEST(PartitionTest, a_rank_with_less_memory_has_a_budget_of_its_own) {
-  // One stage ran out of memory, and only a limit of all could be said (sail-sg/zero-bubble-pipeline-parallelism 8).
+  // One stage ran out of memory, and only a limit of all could be said (sail-sg/zero-bubble-pipeline-parallelism issue 8).
   PartitionRequest request = one_stage_a_rank(std::vector<LayerCost>(10, layer(1'000, 0, 10)), 2);
   EXPECT_THAT(partition(request)->plan.boundaries, ElementsAre(0, 5, 10));
   request.budget_bytes = {30, 100};
@@ -286,8 +286,8 @@ TEST(PartitionTest, a_budget_holds_with_more_stages_a_rank_too) {
   EXPECT_GE(answer->plan.slowest_ns, free.slowest_ns);
 }
 
-// 30 layers on 4 ranks once became 28 in a well-known trainer, and remainders were dropped in another.
 TEST(PartitionTest, every_layer_lies_on_one_stage_whatever_the_counts) {
+  // 30 layers on 4 ranks became 28 (NVIDIA/Megatron-LM issue 1304), a remainder was dropped (pytorch/torchtitan PR 963).
   for (int count = 1; count <= 40; ++count) {
     for (int ranks = 1; ranks <= std::min(count, 9); ++ranks) {
       const std::vector<LayerCost> layers(static_cast<size_t>(count), layer(10));
@@ -303,6 +303,7 @@ TEST(PartitionTest, every_layer_lies_on_one_stage_whatever_the_counts) {
 }
 
 TEST(PartitionTest, an_embedding_as_heavy_as_a_stage_stands_alone) {
+  // A stage of nothing else hung in the gradient norm (deepspeedai/DeepSpeed issue 1522); worker/executor trains such splits.
   std::vector<LayerCost> layers(9, layer(10));
   layers.front() = layer(20);
   EXPECT_THAT(partition(one_stage_a_rank(layers, 5))->plan.boundaries, ElementsAre(0, 1, 3, 5, 7, 9));

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace penstock::plan {
 namespace {
@@ -50,6 +51,7 @@ void give_memory(PlanningRequest& request) {
 }
 
 TEST(PlannerTest, the_exact_split_beats_every_rule_of_thumb) {
+  // Splits by the costs of layers: up to 28.9 % were promised, and not merged (pytorch/pytorch PR 178465, torchtitan PR 2113).
   const StatusOr<PlanningAnswer> answer = plan_training(large_vocabulary());
   ASSERT_TRUE(answer.ok()) << answer.status();
   ASSERT_EQ(answer->plans.size(), 1u);
@@ -194,7 +196,7 @@ TEST(PlannerTest, a_budget_leaves_out_what_does_not_fit_and_says_what_would) {
 }
 
 TEST(PlannerTest, a_rank_s_own_budget_holds_for_every_schedule) {
-  // One stage ran out of memory, and only a limit of all could be said (sail-sg/zero-bubble-pipeline-parallelism 8).
+  // One stage ran out of memory, and only a limit of all could be said (sail-sg/zero-bubble-pipeline-parallelism issue 8).
   PlanningRequest request = large_vocabulary();
   give_memory(request);
   request.rank_bytes = 500;
@@ -379,6 +381,23 @@ TEST(PlannerTest, rules_of_thumb_count_blocks) {
   EXPECT_THAT(*counted_split(32, 8, Lighter::Ends), ElementsAre(0, 4, 8, 12, 16, 20, 24, 28, 32));
   EXPECT_FALSE(counted_split(5, 4, Lighter::None).has_value());
   EXPECT_TRUE(counted_split(5, 4, Lighter::Last).has_value());
+}
+
+TEST(PlannerTest, rules_of_thumb_leave_no_layer_out) {
+  // A remainder was dropped (pytorch/torchtitan PR 963), 30 layers on 4 ranks became 28 (NVIDIA/Megatron-LM issue 1304).
+  for (int layers = 3; layers <= 40; ++layers) {
+    for (int stages = 1; stages <= layers; ++stages) {
+      for (const Lighter lighter : {Lighter::None, Lighter::Last, Lighter::Ends}) {
+        const auto boundaries = counted_split(layers, stages, lighter);
+        if (!boundaries) continue;
+        ASSERT_EQ(boundaries->size(), static_cast<size_t>(stages) + 1);
+        EXPECT_EQ(boundaries->front(), 0);
+        EXPECT_EQ(boundaries->back(), layers);
+        EXPECT_EQ(std::adjacent_find(boundaries->begin(), boundaries->end(), std::greater_equal<>()),
+                  boundaries->end());
+      }
+    }
+  }
 }
 
 TEST(PlannerTest, bad_requests_are_refused) {

@@ -32,16 +32,16 @@ std::vector<size_t> sizes_of(const Split& split) {
   return sizes;
 }
 
-// A job of 4 blocks and 3 stages; the split stands on line 6.
-std::string job_with(const std::string& split) {
+// The split stands on line 6.
+std::string job_with(const std::string& split, int blocks = 4, int stages = 3) {
   return fmt::format(
       "name: split\n"
-      "model: {{vocab_size: 256, hidden_size: 8, num_hidden_layers: 4, num_attention_heads: 2,\n"
+      "model: {{vocab_size: 256, hidden_size: 8, num_hidden_layers: {}, num_attention_heads: 2,\n"
       "        intermediate_size: 8, max_position_embeddings: 16}}\n"
       "data: {{source: a.txt, sequence_length: 16}}\n"
       "train: {{steps: 1, global_batch_size: 4, microbatch_size: 1}}\n"
-      "parallel: {{pipeline: 3, split: {}}}\n",
-      split);
+      "parallel: {{pipeline: {}, split: {}}}\n",
+      blocks, stages, split);
 }
 
 std::vector<std::string> split_of(const std::string& split) {
@@ -67,7 +67,8 @@ TEST(Split, automatic_gives_equal_counts_with_the_remainder_in_the_middle) {
 }
 
 TEST(Split, every_automatic_split_holds_every_item_once_in_model_order) {
-  for (int layers = 1; layers <= 12; ++layers) {
+  // 30 layers on 4 ranks became 28 (NVIDIA/Megatron-LM issue 1304), a remainder was dropped (pytorch/torchtitan PR 963).
+  for (int layers = 1; layers <= 30; ++layers) {
     for (int stages = 1; stages <= layers + 2; ++stages) {
       EXPECT_TRUE(check_split(model_of(layers), automatic_split(model_of(layers), stages)).ok());
       if (stages > layers + 1) continue;
@@ -127,6 +128,12 @@ TEST(Split, another_number_of_stages_is_refused) {
             "stages_per_rank), found a list of 2");
   EXPECT_EQ(refusal_of("{layers: [1, 1, 1]}"),
             "line 6: parallel.split.layers: expected 4 blocks in all, found 3");
+}
+
+TEST(Split, counts_that_leave_blocks_out_are_refused) {
+  // A first stage of 11 and a last one of 13 of 48 layers trained those 24 alone (NVIDIA/Megatron-LM issue 2718).
+  EXPECT_EQ(message(parse_job_spec(job_with("{layers: [11, 13]}", 48, 2)).status()),
+            "line 6: parallel.split.layers: expected 48 blocks in all, found 24");
 }
 
 TEST(Split, a_value_of_another_shape_is_refused) {
