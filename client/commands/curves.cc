@@ -21,7 +21,7 @@ int curves(const CurvesOptions& options) {
   } else if (options.output == "svg") {
     print(curves_svg(curves));
   } else {
-    print(curves_text(curves));
+    print(curves_text(curves, {.columns = columns_of(stdout)}));
   }
   return kExitSucceeded;
 }

@@ -1,8 +1,10 @@
 #include "client/present/stage_curves.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/text.h"
 #include "client/present/job_words.h"
@@ -32,7 +34,13 @@ double p95_ms(const std::vector<plan::StageSamples>& stage) {
 std::vector<RankMemory> memory_of(const v1::MeasurementsResponse& response) {
   std::map<int, RankMemory> ranks;
   for (const v1::StageStatus& stage : response.stages()) {
-    ranks[stage.rank()] = {stage.rank(), stage.memory_peak_bytes(), stage.memory_predicted_bytes()};
+    ranks[stage.rank()] = {stage.rank(), stage.memory_peak_bytes(), stage.memory_predicted_bytes(), {}};
+  }
+  for (const v1::RankMemory& rank : response.attempts().rbegin()->memory()) {
+    const auto known = ranks.find(rank.rank());
+    if (known == ranks.end()) continue;
+    for (const v1::MemoryUse& use : rank.kinds())
+      known->second.kinds.push_back({use.kind(), use.peak_bytes(), use.predicted_bytes()});
   }
   std::vector<RankMemory> memory;
   for (const auto& [rank, of_rank] : ranks) memory.push_back(of_rank);
@@ -113,9 +121,32 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return list_cut(texts);
 }
 
-std::string planned_name(const StageCurves& curves) {
-  return curves.planned_from_costs ? "what the costs of earlier splits said of this one"
-                                   : "the mean of the stages";
+const char* planned_name(const StageCurves& curves) {
+  switch (curves.planned_by) {
+    case plan::PlannedBy::DeviceCosts:
+      return "what device.costs say";
+    case plan::PlannedBy::EarlierSplits:
+      return "what the costs of earlier splits said of this one";
+    case plan::PlannedBy::Submission:
+      return "what was planned when the job was submitted";
+    case plan::PlannedBy::Mean:
+      break;
+  }
+  return "the mean of the stages, since nothing was planned";
+}
+
+const char* planned_key(const StageCurves& curves) {
+  switch (curves.planned_by) {
+    case plan::PlannedBy::DeviceCosts:
+      return "device.costs";
+    case plan::PlannedBy::EarlierSplits:
+      return "costs";
+    case plan::PlannedBy::Submission:
+      return "submit";
+    case plan::PlannedBy::Mean:
+      break;
+  }
+  return "mean";
 }
 
 std::string stage_table(const StageCurves& curves, plan::Glyphs glyphs) {
@@ -125,7 +156,7 @@ std::string stage_table(const StageCurves& curves, plan::Glyphs glyphs) {
                {"ITEMS"},
                {"TIME", Right},
                {"P95", Right},
-               {curves.planned_from_costs ? "PLANNED" : "MEAN", Right},
+               {curves.planned_by == plan::PlannedBy::Mean ? "MEAN" : "PLANNED", Right},
                {"TIME, PLANNED |"}});
   double largest = 0;
   for (const StageTimes& stage : curves.stages)
@@ -154,6 +185,61 @@ std::string memory_table(const StageCurves& curves, plan::Glyphs glyphs) {
   return table.text();
 }
 
+// Kinds by the most that a rank holds of each, largest first.
+std::vector<std::string> kinds_by_size(const std::vector<RankMemory>& ranks) {
+  std::map<std::string, int64_t> largest;
+  for (const RankMemory& rank : ranks) {
+    for (const KindMemory& use : rank.kinds) largest[use.kind] = std::max(largest[use.kind], use.peak_bytes);
+  }
+  std::vector<std::string> kinds;
+  for (const auto& [kind, bytes] : largest) {
+    if (bytes > 0) kinds.push_back(kind);
+  }
+  std::stable_sort(kinds.begin(), kinds.end(),
+                   [&](const std::string& a, const std::string& b) { return largest[a] > largest[b]; });
+  return kinds;
+}
+
+std::string upper(std::string text) {
+  for (char& c : text) c = c == '_' ? ' ' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// A column for each of the `shown` largest kinds, and one for the others.
+std::string kinds_table(const StageCurves& curves, const std::vector<std::string>& kinds, size_t shown) {
+  using enum Table::Align;
+  std::vector<Table::Column> columns = {{"RANK", Right}};
+  for (size_t i = 0; i < shown; ++i) columns.push_back({upper(kinds[i]), Right});
+  if (shown < kinds.size()) columns.push_back({"OTHERS", Right});
+  Table table(columns);
+  for (const RankMemory& rank : curves.ranks) {
+    std::map<std::string, int64_t> left;
+    for (const KindMemory& use : rank.kinds) left[use.kind] = use.peak_bytes;
+    std::vector<std::string> cells = {fmt::format("{}", rank.rank)};
+    for (size_t i = 0; i < shown; ++i) cells.push_back(plan::human_bytes(std::exchange(left[kinds[i]], 0)));
+    int64_t others = 0;
+    for (const auto& [kind, bytes] : left) others += bytes;
+    if (shown < kinds.size()) cells.push_back(plan::human_bytes(others));
+    table.add_row(std::move(cells));
+  }
+  return "\n" + table.text();
+}
+
+bool fits(const std::string& table, int columns) {
+  size_t longest = 0;
+  for (const std::string& line : split_on(table, '\n')) longest = std::max(longest, line.size());
+  return longest <= static_cast<size_t>(columns);
+}
+
+std::string memory_by_kind(const StageCurves& curves, int columns) {
+  const std::vector<std::string> kinds = kinds_by_size(curves.ranks);
+  for (size_t shown = kinds.size(); shown > 0; --shown) {
+    std::string table = kinds_table(curves, kinds, shown);
+    if (fits(table, columns)) return table;
+  }
+  return "";
+}
+
 // The stage that is furthest above the mean of all, in a sentence.
 std::string slowest_line(const StageCurves& curves) {
   const auto slowest = std::max_element(
@@ -178,7 +264,7 @@ StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
   curves.attempt = response.attempts().rbegin()->attempt();
   curves.steps = response.attempts().rbegin()->steps();
   curves.step_seconds = plan::step_seconds(run);
-  curves.planned_from_costs = planned.from_costs;
+  curves.planned_by = planned.by;
   for (size_t s = 0; s < run.stages.size(); ++s) {
     StageTimes& stage = curves.stages.emplace_back();
     stage.stage = static_cast<int>(s);
@@ -200,12 +286,13 @@ StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
   return curves;
 }
 
-std::string curves_text(const StageCurves& curves, plan::Glyphs glyphs) {
-  return fmt::format("job {}, attempt {}: {} measured, a step takes {}; planned is {}\n\n{}{}\n{}{}{}{}",
+std::string curves_text(const StageCurves& curves, const CurvesStyle& style) {
+  return fmt::format("job {}, attempt {}: {} measured, a step takes {}; planned is {}\n\n{}{}\n{}{}{}{}{}",
                      curves.job, curves.attempt, plan::counted(curves.steps, "step"),
-                     ms_text(1e3 * curves.step_seconds), planned_name(curves), stage_table(curves, glyphs),
-                     slowest_line(curves), memory_table(curves, glyphs), waits_table(curves),
-                     experts_table(curves), attempts_table(curves));
+                     ms_text(1e3 * curves.step_seconds), planned_name(curves),
+                     stage_table(curves, style.glyphs), slowest_line(curves),
+                     memory_table(curves, style.glyphs), memory_by_kind(curves, style.columns),
+                     waits_table(curves), experts_table(curves), attempts_table(curves));
 }
 
 Json curves_json(const StageCurves& curves) {
@@ -220,8 +307,13 @@ Json curves_json(const StageCurves& curves) {
   }
   Json ranks = Json::array();
   for (const RankMemory& rank : curves.ranks) {
-    ranks.push_back(
-        {{"rank", rank.rank}, {"peak_bytes", rank.peak_bytes}, {"predicted_bytes", rank.predicted_bytes}});
+    Json kinds = Json::object();
+    for (const KindMemory& use : rank.kinds)
+      kinds[use.kind] = {{"peak_bytes", use.peak_bytes}, {"predicted_bytes", use.predicted_bytes}};
+    ranks.push_back({{"rank", rank.rank},
+                     {"peak_bytes", rank.peak_bytes},
+                     {"predicted_bytes", rank.predicted_bytes},
+                     {"kinds", std::move(kinds)}});
   }
   Json waits = Json::array();
   for (const RankWaits& rank : curves.waits) {
@@ -252,7 +344,7 @@ Json curves_json(const StageCurves& curves) {
           {"attempt", curves.attempt},
           {"steps", curves.steps},
           {"step_seconds", curves.step_seconds},
-          {"planned", curves.planned_from_costs ? "costs" : "mean"},
+          {"planned", planned_key(curves)},
           {"stages", std::move(stages)},
           {"ranks", std::move(ranks)},
           {"waits", std::move(waits)},

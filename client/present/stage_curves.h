@@ -10,7 +10,7 @@
 #include "client/present/job_json.h"
 #include "penstock/v1/jobs.pb.h"
 #include "plan/rebalancing/measured_run.h"
-#include "plan/rebalancing/propose.h"
+#include "plan/rebalancing/planned_stages.h"
 #include "plan/render/glyphs.h"
 #include "plan/spec/job_spec.h"
 
@@ -25,10 +25,16 @@ struct StageTimes {
   double planned_ms = 0;
 };
 
+struct KindMemory {
+  std::string kind;  // "parameters", "activations"
+  int64_t peak_bytes = 0;
+  int64_t predicted_bytes = 0;
+};
 struct RankMemory {
   int rank = 0;
   int64_t peak_bytes = 0;
   int64_t predicted_bytes = 0;
+  std::vector<KindMemory> kinds;  // none: not told
 };
 
 // What a rank waited for in a step; medians.
@@ -54,7 +60,7 @@ struct StageCurves {
   int64_t attempt = 0;
   int64_t steps = 0;  // measured
   double step_seconds = 0;
-  bool planned_from_costs = false;  // else PLANNED is the mean
+  plan::PlannedBy planned_by = plan::PlannedBy::Mean;
   std::vector<StageTimes> stages;
   std::vector<RankMemory> ranks;
   std::vector<RankWaits> waits;
@@ -66,9 +72,14 @@ StageCurves stage_curves(const std::string& name, const plan::JobSpec& job,
                          const v1::MeasurementsResponse& response,
                          const std::vector<plan::MeasuredRun>& runs);
 
-std::string curves_text(const StageCurves& curves, plan::Glyphs glyphs = plan::Glyphs::Ascii);
-// job, attempt, steps, step_seconds, planned, stages[] {stage, ranks, items, measured_ms, p95_ms, planned_ms}, ranks[] {rank,
-// peak_bytes, predicted_bytes}, waits[] {rank, wait_ms, dependency_ms, transfer_ms}, experts[] {layer, stage, experts, rows_min,
+struct CurvesStyle {
+  plan::Glyphs glyphs = plan::Glyphs::Ascii;
+  int columns = 100;  // of the terminal: as many kinds of memory as there is room for, the others together
+};
+std::string curves_text(const StageCurves& curves, const CurvesStyle& style = {});
+// job, attempt, steps, step_seconds, planned ("device.costs", "costs": of earlier splits, "submit" or "mean"), stages[] {stage,
+// ranks, items, measured_ms, p95_ms, planned_ms}, ranks[] {rank, peak_bytes, predicted_bytes, kinds{kind: {peak_bytes,
+// predicted_bytes}}}, waits[] {rank, wait_ms, dependency_ms, transfer_ms}, experts[] {layer, stage, experts, rows_min,
 // rows_mean, rows_max, max_over_mean} and attempts[] {attempt, schedule, steps, step_ms, largest_rank_bytes}.
 Json curves_json(const StageCurves& curves);
 std::string curves_svg(const StageCurves& curves);

@@ -132,6 +132,47 @@ TEST(MeasuredRuns, sampled_layers_are_told_by_stage_and_type) {
   EXPECT_NE(forwards(runs->front().stages[1]), 0.25);  // the stage's own samples are left alone
 }
 
+// On a narrow terminal the largest kinds have columns of their own.
+TEST(StageCurves, memory_is_told_by_kind) {
+  v1::MeasurementsResponse measured = response();
+  EXPECT_EQ(curves_text(curves_of(measured)).find("PARAMETERS"), std::string::npos);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::RankMemory& memory = *measured.mutable_attempts(0)->add_memory();
+    memory.set_rank(rank);
+    int64_t bytes = 512 * (rank + 1);
+    for (const char* kind : {"activations", "parameters", "weight_versions"}) {
+      v1::MemoryUse& use = *memory.add_kinds();
+      use.set_kind(kind);
+      use.set_peak_bytes(bytes);
+      use.set_predicted_bytes(bytes + 8);
+      bytes /= 2;
+    }
+  }
+  const StageCurves curves = curves_of(measured);
+  EXPECT_THAT(curves_text(curves), HasSubstr("RANK   ACTIVATIONS   PARAMETERS   WEIGHT VERSIONS\n"
+                                             "   0          512B         256B              128B\n"
+                                             "   1       1.00KiB         512B              256B\n"));
+  EXPECT_THAT(curves_text(curves, {.columns = 32}), HasSubstr("RANK   ACTIVATIONS   OTHERS\n"
+                                                              "   0          512B     384B\n"
+                                                              "   1       1.00KiB     768B\n"));
+  EXPECT_EQ(curves_text(curves, {.columns = 10}).find("ACTIVATIONS"), std::string::npos);
+  const Json kinds = curves_json(curves)["ranks"][1]["kinds"];
+  EXPECT_EQ(kinds["weight_versions"]["peak_bytes"], 256);
+  EXPECT_EQ(kinds["parameters"]["predicted_bytes"], 520);
+}
+
+TEST(StageCurves, say_what_planned_is) {
+  v1::MeasurementsResponse measured = response();
+  EXPECT_THAT(curves_text(curves_of(measured)),
+              HasSubstr("planned is the mean of the stages, since nothing was planned"));
+  measured.set_spec_yaml(std::string(kJob) +
+                         "# planned stages: 60 ms of embedding 0-1 | 120 ms of 2-3 head\n");
+  const StageCurves planned = curves_of(measured);
+  EXPECT_THAT(curves_text(planned), HasSubstr("planned is what was planned when the job was submitted"));
+  EXPECT_EQ(planned.stages[1].planned_ms, 120);
+  EXPECT_EQ(curves_json(planned)["planned"], "submit");
+}
+
 TEST(MeasuredRuns, halves_of_a_backward_are_one) {
   v1::MeasurementsResponse measured;
   v1::AttemptMeasurements& attempt = *measured.add_attempts();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -10,6 +11,7 @@
 #include "plan/forecast/job_plan.h"
 #include "plan/interop/planned_job.h"
 #include "plan/interop/planning_json.h"
+#include "plan/rebalancing/planned_stages.h"
 #include "plan/schedule/families.h"
 #include "plan/spec/auto_source.h"
 #include "plan/spec/same_training.h"
@@ -19,6 +21,7 @@ namespace penstock::plan {
 namespace {
 
 constexpr double kAsGood = 1.01;  // of two steps
+constexpr size_t kStagesNoted = 256;
 constexpr const char* kSayRates = "say those of the devices with --device-flops and --device-bandwidth";
 
 std::string time_text(int64_t nanoseconds) {
@@ -131,6 +134,23 @@ std::string stopped_text(const std::string& missing) {
                      kPlanningSeconds, missing);
 }
 
+// What the stages were planned to take, for `penstock curves`; not where times are only ratios.
+void note_stages(const JobSpec& job, const PlanningRequest& request, const Partition& partition,
+                 const LayerCostModel& model, std::vector<std::string>& notes) {
+  const Split split = split_of(job.model, partition.boundaries);
+  if (!model.is_measured || split.size() < 2 || split.size() > kStagesNoted) return;
+  const std::set<int> recomputed(partition.recomputed.begin(), partition.recomputed.end());
+  std::vector<double> ms(split.size());
+  for (size_t stage = 0; stage < split.size(); ++stage) {
+    for (int layer = partition.boundaries[stage]; layer < partition.boundaries[stage + 1]; ++layer) {
+      const LayerCost& cost = request.layers[static_cast<size_t>(layer)];
+      const bool again = cost.recompute && recomputed.contains(layer);
+      ms[stage] += static_cast<double>((again ? *cost.recompute : cost.keep).time_ns) / 1e6;
+    }
+  }
+  notes.push_back(stages_note(split, ms));
+}
+
 // What nobody knows of when the time was up.
 std::string not_reached_text(const std::vector<PlannedJobSize>& sizes, const Candidate& chosen) {
   std::vector<std::string> missing;
@@ -166,6 +186,7 @@ std::vector<std::string> notes_of(const AutoFields& asked, const std::vector<Pla
     notes.push_back(
         fmt::format("{} blocks recompute to fit the memory budget", step.partition.recomputed.size()));
   notes.push_back("planned from " + model.source);
+  note_stages(chosen.sized->job, chosen.sized->request, step.partition, model, notes);
   if (is_cut_short(sizes)) notes.push_back(stopped_text(not_reached_text(sizes, chosen)));
   return notes;
 }
@@ -244,6 +265,7 @@ PlannedFields fields_of_running(const AutoFields& asked, const JobSpec& job, con
 // --- the split alone.
 
 struct Gain {
+  PlanningRequest request;  // without its budget
   PlannedStep best;
   int64_t equal_counts_ns = 0;
   bool is_cut_short = false;
@@ -267,7 +289,7 @@ StatusOr<std::optional<Gain>> gain_of_split(const JobSpec& job, const LayerCostM
       simulate_split(request, request.asked, boundaries_of(job.parallel.split));
   if (!equal.ok() || equal->partition.boundaries == answer->plans.front().partition.boundaries)
     return std::nullopt;
-  return Gain{answer->plans.front(), equal->step_ns, answer->is_cut_short};
+  return Gain{std::move(request), answer->plans.front(), equal->step_ns, answer->is_cut_short};
 }
 
 }  // namespace
@@ -351,6 +373,7 @@ StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& source
   AutoPlan plan;
   plan.notes = {fmt::format("split: auto is planned from {}: a step of {}, {} with equal counts",
                             model->source, time_text(best.step_ns), time_text((*gain)->equal_counts_ns))};
+  note_stages(job, (*gain)->request, best.partition, *model, plan.notes);
   if ((*gain)->is_cut_short) plan.notes.push_back(stopped_text("some other splits"));
   const Split split = split_of(job.model, best.partition.boundaries);
   PENSTOCK_ASSIGN_OR_RETURN(plan.yaml, with_planned_fields(yaml, {.split = split}, plan.notes));

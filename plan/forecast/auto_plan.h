@@ -35,8 +35,10 @@ constexpr double kPlanningSeconds = 10;  // beside those of searches
 using StartTimer = std::function<std::function<bool()>(double seconds)>;
 
 struct AutoPlan {
-  std::string yaml;                // with the fields written
-  std::vector<std::string> notes;  // what was chosen, and why; none: nothing was
+  std::string yaml;  // with the fields written
+  // What was chosen, and why; none: nothing was. Where costs are times, what its stages should take (rebalancing/planned_stages.h),
+  // of up to 256.
+  std::vector<std::string> notes;
 };
 
 // Whose costs are taken: `profile`, else those of the job's emulated device, else rates.

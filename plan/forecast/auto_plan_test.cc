@@ -6,6 +6,7 @@
 #include "plan/forecast/testing/jobs.h"
 #include "plan/interop/planned_job.h"
 #include "plan/interop/planning_json.h"
+#include "plan/rebalancing/planned_stages.h"
 #include "plan/simulation/simulate.h"
 #include "plan/spec/same_training.h"
 #include "plan/spec/schedule_source.h"
@@ -21,6 +22,7 @@ using testing::job_of;
 using testing::job_text;
 using testing::JobText;
 using testing::measured;
+using testing::run_of;
 using testing::Truths;
 
 // A step of the job by the simulation of what its layers truly take.
@@ -73,7 +75,7 @@ TEST(PlanSchedule, the_chosen_one_is_as_good_as_the_best_of_the_catalogue) {
     if (!other.ok()) continue;
     EXPECT_LE(static_cast<double>(step), 1.011 * static_cast<double>(true_step_ns(*other, truths)));
   }
-  ASSERT_EQ(plan->notes.size(), 2u);
+  ASSERT_EQ(plan->notes.size(), 3u);
   EXPECT_THAT(plan->notes[0], HasSubstr("schedule: auto is " + chosen.parallel.schedule));
   EXPECT_THAT(plan->notes[0], HasSubstr("; next is "));
   EXPECT_THAT(plan->notes[1], HasSubstr("planned from measured runs of job run-0"));
@@ -299,9 +301,26 @@ TEST(PlanSplit, measured_costs_give_the_best_split_before_the_first_step) {
   const JobSpec chosen = read(plan);
   EXPECT_NE(chosen.parallel.split, job_of(text).parallel.split);
   EXPECT_EQ(true_step_ns(chosen), best_of_all_splits(text));
-  ASSERT_EQ(plan->notes.size(), 1u);
+  ASSERT_EQ(plan->notes.size(), 2u);
   EXPECT_THAT(plan->notes[0], HasSubstr("split: auto is planned from measured runs of job run-0"));
   EXPECT_THAT(plan->notes[0], HasSubstr("with equal counts"));
+}
+
+TEST(PlanSplit, what_its_stages_were_planned_to_take_is_found_in_the_file) {
+  const JobText text = {.pipeline = "3"};
+  MeasuredJobRuns measured_before = measured("before", job_of(text));
+  measured_before.runs[0].optimizer_seconds = {0.01, 0.02, 0.03};  // no part of a microbatch
+  CostSources sources;
+  sources.profile = *measured_model({measured_before});
+  const JobSpec chosen = read(plan_split(job_text(text), sources));
+  const PlannedStages planned = planned_stages(chosen, {run_of(chosen, {})});
+  EXPECT_EQ(planned.by, PlannedBy::Submission);
+  ASSERT_EQ(planned.ms.size(), 3u);
+  for (size_t stage = 0; stage < 3; ++stage) {
+    double ms = 0;  // a backward takes twice as long as its forward
+    for (const Item& item : chosen.parallel.split[stage]) ms += 3 * forward_ms(chosen, {}, item);
+    EXPECT_NEAR(planned.ms[stage], ms, 2e-3 * ms);
+  }
 }
 
 TEST(PlanSplit, emulated_costs_by_layer_are_taken_and_those_by_stage_are_not) {

@@ -125,21 +125,35 @@ std::optional<double> step_error(const LayerCostModel& model, const MeasuredJobR
   return std::abs(static_cast<double>(step->step_ns) / 1e9 / step_seconds(run) - 1);
 }
 
-void add_errors(LayerCostModel& model, const Measured& measured) {
-  const FittedTimes& times = measured.fit.times;
-  model.error = times.mean_error_percent / 100;
-  model.source += fmt::format(" (stages within {:.1f} % on average, {:.1f} % at most",
-                              times.mean_error_percent, times.largest_error_percent);
+// The mean over what was measured; nothing where any times would fit.
+std::optional<double> mean_stage_error(const LayerFit& fit) {
+  if (fit.times.degrees_of_freedom == 0) return std::nullopt;
+  double sum_percent = 0;
+  for (size_t i = 0; i < fit.measured; ++i) sum_percent += std::abs(fit.times.error_percent[i]);
+  return sum_percent / 100 / static_cast<double>(fit.measured);
+}
+
+std::optional<double> largest_step_error(const LayerCostModel& model, const Measured& measured) {
   std::optional<double> largest;
   for (const MeasuredJobRuns& each : measured.jobs) {
     if (const std::optional<double> error = step_error(model, each))
       largest = std::max(largest.value_or(0), *error);
   }
-  if (largest) {
-    model.source += fmt::format("; steps within {:.1f} %", 100 * *largest);
-    model.error = std::max(model.error, *largest);
+  return largest;
+}
+
+void add_errors(LayerCostModel& model, const Measured& measured) {
+  const std::optional<double> stages = mean_stage_error(measured.fit);
+  const std::optional<double> steps = largest_step_error(model, measured);
+  std::vector<std::string> words;
+  if (stages) {
+    words.push_back(fmt::format("stages within {:.1f} % on average, {:.1f} % at most", 100 * *stages,
+                                measured.fit.times.largest_error_percent));
   }
-  model.source += ")";
+  if (steps) words.push_back(fmt::format("steps within {:.1f} %", 100 * *steps));
+  if (!stages && !steps) words.push_back("no more stages than unknown costs: how far they miss is not known");
+  model.error = stages || steps ? std::max(stages.value_or(0), steps.value_or(0)) : kRatesError;
+  model.source += fmt::format(" ({})", join(words, "; "));
   if (!measured.fit.note.empty()) model.source += "; " + measured.fit.note;
 }
 

@@ -20,7 +20,8 @@ struct MeasuredJobRuns {
   std::vector<MeasuredRun> runs;  // oldest first
 };
 
-// Its error is the largest that it makes on the steps of the newest runs, or on a stage on average. InvalidArgument: no runs, jobs that
+// Its error is the largest that it makes on the steps of the newest runs, or on a stage on average where there are more stages than
+// unknown costs; where neither is known it is kRatesError. InvalidArgument: no runs, jobs that
 // are not alike, types of layers that cannot be told apart. Asked for a job that is not like these, or has layers of a type that
 // none of them has, it says what would have to be measured.
 StatusOr<LayerCostModel> measured_model(std::vector<MeasuredJobRuns> jobs);

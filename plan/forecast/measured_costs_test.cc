@@ -15,6 +15,7 @@ using ::testing::HasSubstr;
 using testing::job_of;
 using testing::JobText;
 using testing::measured;
+using ::testing::Not;
 using testing::run_of;
 using testing::Truths;
 
@@ -101,6 +102,21 @@ TEST(MeasuredCosts, a_step_that_the_costs_miss_is_the_error) {
   const StatusOr<LayerCostModel> model = measured_model({runs});
   EXPECT_NEAR(1 - model->error, (1 - right) / 2, 1e-9);
   EXPECT_THAT(model->source, HasSubstr("steps within"));
+}
+
+// Two stages, two sums: any times would fit, which is no error of 0.
+TEST(MeasuredCosts, error_is_not_claimed_where_there_are_no_more_stages_than_unknowns) {
+  MeasuredJobRuns runs = measured("pair", job_of({.pipeline = "2"}));
+  const StatusOr<LayerCostModel> by_steps = measured_model({runs});
+  ASSERT_TRUE(by_steps.ok()) << by_steps.status();
+  EXPECT_THAT(by_steps->source, Not(HasSubstr("stages within")));
+  EXPECT_THAT(by_steps->source, HasSubstr("(steps within"));
+  runs.job.parallel.schedule = "gpipe";  // it goes on otherwise: the step says nothing either
+  const StatusOr<LayerCostModel> unknown = measured_model({runs});
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_THAT(unknown->source,
+              HasSubstr("(no more stages than unknown costs: how far they miss is not known)"));
+  EXPECT_EQ(unknown->error, kRatesError);
 }
 
 TEST(MeasuredCosts, a_type_of_layer_that_no_run_has_is_named_with_what_would_measure_it) {

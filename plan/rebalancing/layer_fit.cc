@@ -70,16 +70,17 @@ LayerCounts layer_counts(const JobSpec& job, const std::vector<Item>& items) {
 
 StatusOr<LayerFit> fit_layers(const std::vector<JobRuns>& measured) {
   std::vector<StageMeasurement> stages = stages_of(measured);
+  const size_t count = stages.size();
   StatusOr<FittedTimes> times = fit_layer_times(stages);
   if (times.ok() || stages.empty()) {
     PENSTOCK_RETURN_IF_ERROR(times.status());
-    return LayerFit{*std::move(times), ""};
+    return LayerFit{*std::move(times), "", count};
   }
   add_free_embedding(stages);
   times = fit_layer_times(stages);
   if (times.ok())
     return LayerFit{*std::move(times),
-                    "these stages cannot tell the embedding from the blocks: it is taken as nothing"};
+                    "these stages cannot tell the embedding from the blocks: it is taken as nothing", count};
   return with_context(
       times.status(),
       "the measured stages do not say what a layer of each type costs; a run with another split would");

@@ -30,6 +30,8 @@ struct JobRuns {
 struct LayerFit {
   FittedTimes times;
   std::string note;  // "": none
+  // The first ones of the times' measurements; behind them stands what is taken as known.
+  size_t measured = 0;
 };
 
 // InvalidArgument: types of layers that cannot be told apart, with what would tell them.

@@ -214,23 +214,4 @@ StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split
   return text;
 }
 
-PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>& runs) {
-  PlannedStages planned;
-  const MeasuredRun& run = runs.back();
-  std::vector<MeasuredRun> earlier;
-  for (const MeasuredRun& each : runs) {
-    if (each.split != run.split) earlier.push_back(each);
-  }
-  const StatusOr<LayerFit> fitted =
-      earlier.empty() ? StatusOr<LayerFit>(not_found("no other split")) : fit_runs(job, earlier);
-  planned.from_costs = fitted.ok();
-  double sum = 0;
-  for (const auto& stage : run.stages) sum += 1e3 * (forward_seconds(stage) + backward_seconds(stage));
-  for (const auto& items : run.split) {
-    planned.ms.push_back(fitted.ok() ? stage_ms(job, fitted->times, items)
-                                     : sum / static_cast<double>(run.stages.size()));
-  }
-  return planned;
-}
-
 }  // namespace penstock::plan

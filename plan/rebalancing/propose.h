@@ -74,14 +74,6 @@ bool differ_by_split_alone(const MeasuredRun& a, const MeasuredRun& b);
 StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& runs,
                            const ProposalOptions& options = {});
 
-// What the stages of the newest run should have taken: by the costs that earlier runs of other splits gave, where there are
-// any, else the mean of its stages.
-struct PlannedStages {
-  std::vector<double> ms;  // [stage] forward and backward of a microbatch
-  bool from_costs = false;
-};
-PlannedStages planned_stages(const JobSpec& job, const std::vector<MeasuredRun>& runs);
-
 // The job's file with another split (plan/spec/split_source), as it is accepted: parsed again, and within its memory budget as every
 // rank counts it. FailedPrecondition: as can_move_layers(). InvalidArgument: the rank that would hold too much, by kind.
 StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split);

@@ -259,23 +259,6 @@ TEST(Propose, job_whose_layers_stay_is_told_why) {
   EXPECT_TRUE(can_move_layers(job_of({.blocks = 14})).ok());
 }
 
-TEST(PlannedStages, are_the_mean_until_another_split_was_measured) {
-  const Truth truth;
-  const JobSpec before = job_of({});
-  const MeasuredRun first = measured(before, truth);
-  const PlannedStages mean = planned_stages(before, {first});
-  EXPECT_FALSE(mean.from_costs);
-  EXPECT_EQ(mean.ms.front(), mean.ms.back());
-  JobSpec job = before;
-  job.parallel.split = last_lighter_split(job.model, 8);
-  const PlannedStages planned = planned_stages(job, {first, measured(job, truth)});
-  EXPECT_TRUE(planned.from_costs);
-  for (size_t stage = 0; stage < planned.ms.size(); ++stage) {
-    const auto [forward, backward] = stage_seconds(truth, job.parallel.split[stage]);
-    EXPECT_NEAR(planned.ms[stage], 1e3 * (forward + backward), 0.05 * planned.ms[stage]);
-  }
-}
-
 TEST(Propose, emulated_costs_by_stage_do_not_follow_a_split) {
   const JobSpec job = job_of({.pipeline = 2,
                               .more = "device: {kind: emulated, costs: {stages: [{forward: 1, backward: 2}, "
