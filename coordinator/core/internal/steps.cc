@@ -179,7 +179,7 @@ void commit_steps(Turn& turn, Job& job) {
 // One save at a time and job: a slow disk gets longer saves, not a longer queue.
 void save_progress(Turn& turn, Job& job) {
   const auto losses = static_cast<int64_t>(job.losses.size());
-  if (job.saving_progress || job.steps_saved == losses) return;
+  if (job.saving_progress || (job.steps_saved == losses && job.step_saved == job.status.step)) return;
   const int64_t end = std::min(losses, job.steps_saved + kLossesPerSave);
   std::vector<Write> writes = {
       AddLosses{
@@ -198,6 +198,7 @@ void save_progress(Turn& turn, Job& job) {
     job.measurements_saved_at = turn.now.time;
   }
   job.steps_saved = end;
+  job.step_saved = job.status.step;
   job.saving_progress = true;
   turn.after(turn.save(std::move(writes)), ProgressSaved{job.name()});
 }

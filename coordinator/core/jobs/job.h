@@ -119,7 +119,8 @@ struct Job {
   std::vector<RankPlacement> placed{};  // of the last attempt, by rank; stays when it has ended
   int executors_left = 0;               // ranks of the last attempt whose executor may be alive
 
-  int64_t steps_saved = 0;       // losses up to here are in the store
+  int64_t steps_saved = 0;  // losses up to here are in the store
+  int64_t step_saved = 0;   // committed ones of the last save of progress; emulated devices have no losses
   int64_t validation_saved = 0;  // validation up to this step is in the store
   bool saving_progress = false;
   TimePoint recover_at{};   // while Recovering: not placed before
