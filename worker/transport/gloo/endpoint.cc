@@ -10,7 +10,6 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "base/check.h"
 #include "worker/transport/gloo/records.h"
 #include "worker/transport/gloo/store.h"
+#include "worker/transport/gloo/transfer_records.h"
 
 namespace penstock::worker {
 namespace {
@@ -57,10 +57,7 @@ class GlooEndpoint final : public Endpoint {
   void peer_lost(GlooPeer& peer, const std::string& what);
 
   Status check_post_locked(RankIndex peer, const void* data, int64_t bytes);
-  StatusOr<GlooTransfer*> take_record_locked(Direction direction, int peer, void* data, int64_t bytes);
   void start_send_locked(GlooPeer& peer, GlooTransfer& transfer, int64_t expected_bytes);
-  void free_record_locked(GlooTransfer& transfer);
-  GlooTransfer* find_locked(TransferId id);
   Status end_wait(GlooTransfer& transfer, const std::string& trouble);
 
   void fail_locked(const std::string& reason);
@@ -78,10 +75,7 @@ class GlooEndpoint final : public Endpoint {
   Status failure_;  // set once; all waits return it
   bool open_ = false;
   bool drained_ = false;
-  std::deque<GlooTransfer> transfers_;  // records, reused; at most kTransfersInFlight
-  std::vector<int> free_records_;
-  int active_ = 0;
-  int64_t uses_ = 0;
+  TransferRecords transfers_;
   std::vector<std::unique_ptr<GlooPeer>> peers_;  // [rank], null for mine
 };
 
@@ -285,55 +279,19 @@ Status GlooEndpoint::check_post_locked(RankIndex peer, const void* data, int64_t
   if (bytes < 0 || (data == nullptr && bytes > 0)) {
     return invalid_argument("transfer of {} bytes at {} with rank {}", bytes, data, peer.value);
   }
-  if (active_ >= kTransfersInFlight) {
-    return resource_exhausted("{} transfers are in flight, none of them waited for; the bound is {}", active_,
-                              kTransfersInFlight);
+  if (transfers_.in_flight() >= kTransfersInFlight) {
+    return resource_exhausted("{} transfers are in flight, none of them waited for; the bound is {}",
+                              transfers_.in_flight(), kTransfersInFlight);
   }
   return ok_status();
-}
-
-StatusOr<GlooTransfer*> GlooEndpoint::take_record_locked(Direction direction, int peer, void* data,
-                                                         int64_t bytes) {
-  if (free_records_.empty()) {
-    transfers_.emplace_back();
-    free_records_.push_back(static_cast<int>(transfers_.size()) - 1);
-  }
-  // A record that carried the same memory before has its buffer still: a training step allocates nothing
-  // here.
-  auto chosen = std::find_if(free_records_.begin(), free_records_.end(), [&](int index) {
-    return transfers_[index].data == data && transfers_[index].bytes == bytes;
-  });
-  if (chosen == free_records_.end()) --chosen;
-  const int index = *chosen;
-  *chosen = free_records_.back();
-  free_records_.pop_back();
-  GlooTransfer& transfer = transfers_[index];
-  if (!transfer.payload || transfer.data != data || transfer.bytes != bytes) {
-    transfer.payload = context_->createUnboundBuffer(data, static_cast<size_t>(bytes));
-  }
-  transfer.direction = direction;
-  transfer.peer = peer;
-  transfer.data = data;
-  transfer.bytes = bytes;
-  transfer.started = false;
-  transfer.id = uses_++ * kTransfersInFlight + index;
-  ++active_;
-  return &transfer;
-}
-
-void GlooEndpoint::free_record_locked(GlooTransfer& transfer) {
-  const int index = static_cast<int>(transfer.id % kTransfersInFlight);
-  transfer.id = -1;
-  free_records_.push_back(index);
-  --active_;
 }
 
 StatusOr<TransferId> GlooEndpoint::post_send(RankIndex target, const void* data, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(check_post_locked(target, data, bytes));
   GlooPeer& peer = *peers_[target.value];
-  PENSTOCK_ASSIGN_OR_RETURN(GlooTransfer * transfer,
-                            take_record_locked(Direction::Send, peer.rank, const_cast<void*>(data), bytes));
+  GlooTransfer& transfer =
+      transfers_.take(*context_, Direction::Send, peer.rank, const_cast<void*>(data), bytes);
   ++peer.sends;
   if (peer.goodbye_received && peer.sends > peer.receives_at_goodbye) {
     fail_locked(fmt::format("rank {} ended after {} receives; rank {} posts send {} to it", peer.rank,
@@ -341,21 +299,20 @@ StatusOr<TransferId> GlooEndpoint::post_send(RankIndex target, const void* data,
     return failure_;
   }
   if (peer.announced.empty()) {
-    peer.unannounced.push_back(transfer);
+    peer.unannounced.push_back(&transfer);
   } else {
     const int64_t expected_bytes = peer.announced.front();
     peer.announced.pop_front();
-    start_send_locked(peer, *transfer, expected_bytes);
+    start_send_locked(peer, transfer, expected_bytes);
   }
-  return TransferId{transfer->id};
+  return TransferId{transfer.id};
 }
 
 StatusOr<TransferId> GlooEndpoint::post_receive(RankIndex source, void* data, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(check_post_locked(source, data, bytes));
   GlooPeer& peer = *peers_[source.value];
-  PENSTOCK_ASSIGN_OR_RETURN(GlooTransfer * transfer,
-                            take_record_locked(Direction::Receive, peer.rank, data, bytes));
+  GlooTransfer& transfer = transfers_.take(*context_, Direction::Receive, peer.rank, data, bytes);
   const int64_t number = peer.receives++;
   if (peer.goodbye_received && peer.receives > peer.sends_at_goodbye) {
     fail_locked(fmt::format("rank {} ended after {} sends; rank {} posts receive {} from it", peer.rank,
@@ -363,18 +320,18 @@ StatusOr<TransferId> GlooEndpoint::post_receive(RankIndex source, void* data, in
     return failure_;
   }
   try {
-    transfer->payload->recv(peer.rank, kPayloadSlot);
-    transfer->started = true;
-    prepare(transfer->ready, ControlKind::Ready);
-    transfer->ready.message.first = number;
-    transfer->ready.message.second = bytes;
-    transfer->ready.buffer->send(peer.rank, kControlSlot);
+    transfer.payload->recv(peer.rank, kPayloadSlot);
+    transfer.started = true;
+    prepare(transfer.ready, ControlKind::Ready);
+    transfer.ready.message.first = number;
+    transfer.ready.message.second = bytes;
+    transfer.ready.buffer->send(peer.rank, kControlSlot);
   } catch (const std::exception& error) {
-    transfer->payload.reset();  // the caller gets no id to wait for: its memory is its own again
+    transfer.payload.reset();  // the caller gets no id to wait for: its memory is its own again
     fail_locked(fmt::format("rank {} was lost: {}", peer.rank, error.what()));
     return failure_;
   }
-  return TransferId{transfer->id};
+  return TransferId{transfer.id};
 }
 
 void GlooEndpoint::start_send_locked(GlooPeer& peer, GlooTransfer& transfer, int64_t expected_bytes) {
@@ -393,18 +350,12 @@ void GlooEndpoint::start_send_locked(GlooPeer& peer, GlooTransfer& transfer, int
 
 // ---- waiting
 
-GlooTransfer* GlooEndpoint::find_locked(TransferId id) {
-  const int64_t index = id.value % kTransfersInFlight;
-  if (id.value < 0 || index >= static_cast<int64_t>(transfers_.size())) return nullptr;
-  return transfers_[index].id == id.value ? &transfers_[index] : nullptr;
-}
-
 Status GlooEndpoint::wait(TransferId id) {
   GlooTransfer* transfer = nullptr;
   bool started = false;
   {
     std::unique_lock lock(mutex_);
-    transfer = find_locked(id);
+    transfer = transfers_.find(id);
     if (transfer == nullptr)
       return invalid_argument("transfer {} is unknown or was waited for before", id.value);
     changed_.wait(lock, [&] { return transfer->started || !failure_.ok(); });
@@ -435,7 +386,7 @@ Status GlooEndpoint::end_wait(GlooTransfer& transfer, const std::string& trouble
     // From here on Gloo's thread cannot touch the caller's memory any more.
     payload = std::move(transfer.payload);
   }
-  free_record_locked(transfer);
+  transfers_.give_back(transfer);
   return trouble.empty() ? ok_status() : failure_;
 }
 
@@ -449,14 +400,7 @@ void GlooEndpoint::abort(const std::string& reason) {
 void GlooEndpoint::fail_locked(const std::string& reason) {
   if (!failure_.ok() || drained_) return;
   failure_ = aborted("{}", reason);
-  for (GlooTransfer& transfer : transfers_) {
-    if (transfer.id < 0) continue;
-    if (transfer.payload) {
-      transfer.payload->abortWaitSend();
-      transfer.payload->abortWaitRecv();
-    }
-    if (transfer.ready.buffer) transfer.ready.buffer->abortWaitSend();
-  }
+  transfers_.abort_waits();
   for (const auto& peer : peers_) {
     if (peer) send_abort_locked(*peer, reason);
   }
@@ -478,9 +422,9 @@ Status GlooEndpoint::drain() {
   std::unique_lock lock(mutex_);
   if (!open_ || drained_) return failed_precondition("group {}: not open", group_.name);
   PENSTOCK_RETURN_IF_ERROR(failure_);
-  if (active_ > 0) {
+  if (transfers_.in_flight() > 0) {
     return failed_precondition("rank {} drains with {} transfers that were never waited for",
-                               group_.rank.value, active_);
+                               group_.rank.value, transfers_.in_flight());
   }
   for (const auto& peer : peers_) {
     if (!peer) continue;
