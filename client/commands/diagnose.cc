@@ -12,6 +12,7 @@
 #include "client/present/expert_loads.h"
 #include "client/present/job_diagnosis.h"
 #include "client/present/job_words.h"
+#include "client/present/suspects.h"
 #include "plan/diagnosis/memory_balance.h"
 #include "plan/interop/stage_trace.h"
 #include "plan/rebalancing/measured_run.h"
@@ -82,9 +83,12 @@ std::optional<plan::StageTrace> traced_microbatches(Coordinator& coordinator, co
   }
   plan::StageTrace cells;
   for (const auto& stage : measured.runs.back().stages) {
-    std::vector<plan::CellSamples>& ranks = cells.cells.emplace_back();
-    for (const plan::StageSamples& rank : stage)
-      ranks.push_back(cell_of(times[{static_cast<int>(cells.cells.size()) - 1, rank.rank}]));
+    std::vector<plan::CellSamples>& of_stage = cells.cells.emplace_back();
+    std::vector<int>& ranks = cells.ranks.emplace_back();
+    for (const plan::StageSamples& rank : stage) {
+      of_stage.push_back(cell_of(times[{static_cast<int>(cells.cells.size()) - 1, rank.rank}]));
+      ranks.push_back(rank.rank);
+    }
   }
   return cells;
 }
@@ -109,21 +113,6 @@ plan::MemoryBalance memory_of(const MeasuredJob& measured) {
   return plan::judge_memory(bytes, measured.spec.memory_budget_bytes);
 }
 
-// Of a straggler, the worker of its rank.
-std::optional<Suspect> suspect_of(const MeasuredJob& measured, const Diagnosis& diagnosis) {
-  if (diagnosis.finding != plan::Finding::Straggler) return std::nullopt;
-  const auto& ranks = measured.runs.back().stages[static_cast<size_t>(diagnosis.stage)];
-  const int rank = ranks[static_cast<size_t>(diagnosis.replica)].rank;
-  for (const v1::StageStatus& stage : measured.measurements.stages()) {
-    if (stage.rank() == rank && !stage.worker().empty()) {
-      return Suspect{
-          stage.worker(), rank,
-          load_of_rank(*measured.measurements.attempts().rbegin(), measured.spec, diagnosis.stage, rank)};
-    }
-  }
-  return std::nullopt;
-}
-
 int diagnose_job(const DiagnoseOptions& options) {
   StatusOr<std::unique_ptr<Coordinator>> coordinator = connect(options.connection.coordinator);
   if (!coordinator.ok()) return report_error(coordinator.status());
@@ -133,10 +122,10 @@ int diagnose_job(const DiagnoseOptions& options) {
   if (!times.ok()) return report_error(times.status());
   JobDiagnosis diagnosis{
       .times = *std::move(times),
-      .suspect = std::nullopt,
+      .suspects = {},
       .memory = memory_of(*measured),
       .routing = plan::judge_routing(routed_stages(*measured->measurements.attempts().rbegin()))};
-  diagnosis.suspect = suspect_of(*measured, diagnosis.times);
+  diagnosis.suspects = suspects_of(diagnosis.times, measured->spec, measured->measurements);
   print(options.output == "json" ? compact(diagnosis_json(diagnosis)) + "\n" : diagnosis_text(diagnosis));
   return kExitSucceeded;
 }

@@ -227,14 +227,14 @@ TEST_F(Planning, a_trace_is_diagnosed) {
   EXPECT_EQ(Json::parse(ran.out)["where"]["stage"], 2);
   EXPECT_NEAR(Json::parse(ran.out)["evidence"]["stage_factor"][2], 55.0 / 30, 1e-6);
   const Ran text = penstock("diagnose --trace trace.json");
-  EXPECT_THAT(text.out, HasSubstr("imbalance: stage 2 takes 1.83 times the median stage"));
+  EXPECT_THAT(text.out, HasSubstr("imbalance: stage 2 takes 1.83 times the median of the others"));
 
   raw.erase("dp1_stage1_B");
   write("trace.json", Json({{"raw_ms", raw}}).dump());
   const Ran refused = penstock("diagnose --trace trace.json");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.error,
-              HasSubstr("trace.json: stage 1 replica 1: expected as many forwards as backwards"));
+              HasSubstr("trace.json: raw_ms: stage 1 replica 1: expected as many forwards as backwards"));
   EXPECT_EQ(penstock("diagnose").exit_code, 2);
   EXPECT_THAT(penstock("diagnose somejob --trace trace.json").error, HasSubstr("expected a job, or --trace"));
 }

@@ -2,17 +2,11 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
-#include "client/present/job_diagnosis.h"
-
 namespace penstock::client {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr const char* kJob =
@@ -24,7 +18,8 @@ constexpr const char* kJob =
     "train: {steps: 100, global_batch_size: 8, microbatch_size: 1, dtype: float32}\n"
     "parallel: {pipeline: 2, expert: 2}\n";
 
-v1::LayerLoad& add_layer(v1::AttemptMeasurements& attempt, int layer, int stage, const std::vector<int64_t>& rows) {
+v1::LayerLoad& add_layer(v1::AttemptMeasurements& attempt, int layer, int stage,
+                         const std::vector<int64_t>& rows) {
   v1::LayerLoad& load = *attempt.add_expert_loads();
   load.set_layer(layer);
   load.set_stage(stage);
@@ -75,55 +70,6 @@ TEST(RoutedStages, are_the_history) {
   EXPECT_THAT(stages[0].load, ElementsAre(1, 1.5));
   EXPECT_THAT(stages[0].seconds, ElementsAre(2, 3));
   EXPECT_THAT(routed_stages({}), IsEmpty());
-}
-
-// Two stages on two ranks each; rank 1 of stage 1 takes a quarter longer.
-JobDiagnosis straggling() {
-  plan::StageTrace trace;
-  trace.cells.assign(2, std::vector<plan::CellSamples>(2));
-  for (size_t stage = 0; stage < 2; ++stage) {
-    for (size_t replica = 0; replica < 2; ++replica) {
-      const double factor = stage == 1 && replica == 1 ? 1.25 : 1;
-      trace.cells[stage][replica] = {std::vector<double>(40, 10 * factor), std::vector<double>(40, 20 * factor)};
-    }
-  }
-  return {.times = *plan::diagnose(trace), .suspect = Suspect{"worker-7", 3, 0}, .memory = {}, .routing = {}};
-}
-
-TEST(JobDiagnosis, of_a_straggler_names_its_worker_and_says_drain_or_derate) {
-  const JobDiagnosis diagnosis = straggling();
-  ASSERT_EQ(diagnosis.times.finding, plan::Finding::Straggler);
-  const std::string text = diagnosis_text(diagnosis);
-  EXPECT_THAT(text, HasSubstr("straggler: the worker of stage 1 in replica 1 takes 1.25 times"));
-  EXPECT_THAT(text, HasSubstr("that is worker worker-7, with rank 3: `penstock drain worker-7`"));
-  EXPECT_THAT(text, HasSubstr("derate it to 0.80 of the others' speed"));
-  const Json json = diagnosis_json(diagnosis);
-  EXPECT_EQ(json["suspect"]["worker"], "worker-7");
-  EXPECT_EQ(json["verdict"], "straggler");
-}
-
-TEST(JobDiagnosis, a_rank_whose_experts_get_more_rows_is_not_drained) {
-  JobDiagnosis diagnosis = straggling();
-  diagnosis.suspect->load = 1.4;
-  EXPECT_THAT(diagnosis_text(diagnosis), HasSubstr("whose experts get 1.40 times the rows of the mean rank"));
-  EXPECT_THAT(diagnosis_text(diagnosis), Not(HasSubstr("penstock drain")));
-}
-
-TEST(JobDiagnosis, says_memory_and_routing_where_they_are_known) {
-  JobDiagnosis diagnosis = straggling();
-  EXPECT_THAT(diagnosis_text(diagnosis), Not(HasSubstr("memory")));
-  EXPECT_FALSE(diagnosis_json(diagnosis).contains("routing"));
-  diagnosis.memory = plan::judge_memory({95, 50, 40}, 100);
-  diagnosis.routing = {.routing = plan::Routing::Drift,
-                       .stage = 1,
-                       .least_load = 1.1,
-                       .most_load = 1.4,
-                       .because = "rows move",
-                       .advice = "plan for 1.4"};
-  EXPECT_THAT(diagnosis_text(diagnosis), HasSubstr("memory-imbalance: rank 0 holds"));
-  EXPECT_THAT(diagnosis_text(diagnosis), HasSubstr("routing-drift: rows move\nplan for 1.4\n"));
-  EXPECT_EQ(diagnosis_json(diagnosis)["routing"]["verdict"], "drift");
-  EXPECT_EQ(diagnosis_json(diagnosis)["memory"]["fullest_rank"], 0);
 }
 
 }  // namespace

@@ -15,22 +15,24 @@ namespace {
 using plan::Diagnosis;
 using plan::Table;
 
-constexpr double kMoreRows = 1.05;  // as an imbalance of stages (plan/diagnosis/diagnose.h)
-
 std::string factor_text(double factor) {
   return fmt::format("{:.3f}", factor);
 }
 
 std::string table_text(const Diagnosis& diagnosis) {
   using enum Table::Align;
-  std::vector<Table::Column> columns = {{"STAGE", Right}, {"FACTOR", Right}, {"SPREAD", Right}};
+  std::vector<Table::Column> columns = {{"STAGE", Right}, {"FACTOR", Right}};
+  const bool several = diagnosis.stages_share_ranks;
+  if (several) columns.push_back({"RANK'S FACTOR", Right});
+  columns.push_back({"SPREAD", Right});
   const size_t shown = std::min<size_t>(diagnosis.replica_factor.size(), 8);
   for (size_t replica = 0; replica < shown; ++replica)
     columns.push_back({fmt::format("REPLICA {}", replica), Right});
   Table table(columns);
   for (size_t stage = 0; stage < diagnosis.stage_factor.size(); ++stage) {
-    std::vector<std::string> row = {fmt::format("{}", stage), factor_text(diagnosis.stage_factor[stage]),
-                                    fmt::format("{:.1f} %", 100 * diagnosis.spread[stage])};
+    std::vector<std::string> row = {fmt::format("{}", stage), factor_text(diagnosis.stage_factor[stage])};
+    if (several) row.push_back(factor_text(diagnosis.rank_factor[stage]));
+    row.push_back(fmt::format("{:.1f} %", 100 * diagnosis.spread[stage]));
     for (size_t replica = 0; replica < shown; ++replica) {
       row.push_back(ms_text(diagnosis.median_ms[stage][replica]));
     }
@@ -39,24 +41,32 @@ std::string table_text(const Diagnosis& diagnosis) {
   return table.text();
 }
 
-// Its residual: what its stage and its replica do not explain.
-double slowness_of(const Diagnosis& diagnosis) {
-  return diagnosis
-      .residual_factor[static_cast<size_t>(diagnosis.stage)][static_cast<size_t>(diagnosis.replica)];
+// What draining cannot mend is not drained.
+Diagnosis with_advice_for_experts(const JobDiagnosis& diagnosis) {
+  Diagnosis times = diagnosis.times;
+  const auto is_explained = [](const Suspect& suspect) {
+    return suspect.finding != plan::Finding::Straggler || is_explained_by_rows(suspect);
+  };
+  if (!std::all_of(diagnosis.suspects.begin(), diagnosis.suspects.end(), is_explained)) return times;
+  for (plan::Judgement& verdict : times.verdicts) {
+    if (verdict.finding == plan::Finding::Straggler && !diagnosis.suspects.empty())
+      verdict.advice =
+          "a larger model.moe.router_aux_loss_coef keeps experts even; do not drain workers, do not move layers";
+  }
+  return times;
 }
 
-std::string suspect_text(const JobDiagnosis& diagnosis) {
-  if (!diagnosis.suspect) return "";
-  const Suspect& suspect = *diagnosis.suspect;
-  if (suspect.load > kMoreRows)
-    return fmt::format(
-        "that is worker {}, with rank {}, whose experts get {:.2f} times the rows of the mean rank: it is the router's doing as "
-        "far as that goes; a larger model.moe.router_aux_loss_coef keeps experts even\n",
-        suspect.worker, suspect.rank, suspect.load);
-  return fmt::format(
-      "that is worker {}, with rank {}: `penstock drain {}` keeps new ranks away from it; to plan with it, derate it to {:.2f} "
-      "of the others' speed\n",
-      suspect.worker, suspect.rank, suspect.worker, 1 / slowness_of(diagnosis.times));
+std::string verdicts_text(const std::string& name, const Diagnosis& diagnosis,
+                          const std::vector<Suspect>& suspects) {
+  std::string text, before = name.empty() ? "" : name + ": ";
+  for (const plan::Judgement& verdict : diagnosis.verdicts) {
+    text += fmt::format("{}{}: {}\n{}\n", before, plan::name_of(verdict.finding), verdict.because,
+                        verdict.advice);
+    text += suspects_text(suspects, verdict.finding);
+    before = "also ";
+  }
+  for (const std::string& note : diagnosis.notes) text += "note: " + note + "\n";
+  return text;
 }
 
 std::string memory_text(const plan::MemoryBalance& memory) {
@@ -74,25 +84,24 @@ std::string routing_text(const plan::RoutingJudgement& routing) {
 }  // namespace
 
 std::string diagnosis_text(const std::string& name, const Diagnosis& diagnosis) {
-  std::string text = table_text(diagnosis);
-  text += fmt::format("{}{}: {}\n{}\n", name.empty() ? "" : name + ": ", plan::name_of(diagnosis.finding),
-                      diagnosis.because, diagnosis.advice);
-  if (!diagnosis.note.empty()) text += diagnosis.note + "\n";
-  return text;
+  return table_text(diagnosis) + verdicts_text(name, diagnosis, {});
 }
 
 std::string diagnosis_text(const JobDiagnosis& diagnosis) {
-  return diagnosis_text("", diagnosis.times) + suspect_text(diagnosis) + memory_text(diagnosis.memory) +
+  const Diagnosis times = with_advice_for_experts(diagnosis);
+  return table_text(times) + verdicts_text("", times, diagnosis.suspects) + memory_text(diagnosis.memory) +
          routing_text(diagnosis.routing);
 }
 
 Json diagnosis_json(const JobDiagnosis& diagnosis) {
-  Json json = Json::parse(plan::diagnoses_to_json({{"", diagnosis.times}}));
-  if (diagnosis.suspect)
-    json["suspect"] = {{"worker", diagnosis.suspect->worker},
-                       {"rank", diagnosis.suspect->rank},
-                       {"speed", 1 / slowness_of(diagnosis.times)},
-                       {"load", diagnosis.suspect->load}};
+  Json json = Json::parse(plan::diagnoses_to_json({{"", with_advice_for_experts(diagnosis)}}));
+  for (const Suspect& suspect : diagnosis.suspects)
+    json["suspects"].push_back({{"verdict", plan::name_of(suspect.finding)},
+                                {"worker", suspect.worker},
+                                {"ranks", suspect.ranks},
+                                {"healthy_ranks", suspect.healthy_ranks},
+                                {"speed", 1 / suspect.factor},
+                                {"load", suspect.load}});
   if (const plan::MemoryBalance& memory = diagnosis.memory; !memory.because.empty()) {
     json["memory"] = {{"imbalanced", memory.imbalanced},
                       {"fullest_rank", memory.fullest},

@@ -111,6 +111,36 @@ TEST(StageTraceFile, is_read_by_stage_and_replica) {
   EXPECT_THAT(refusal(R"({"raw_ms": {"dp0_stage0_F": {"1": ["x"]}}})"),
               HasSubstr("raw_ms.dp0_stage0_F.1[0]: expected a number"));
   EXPECT_THAT(refusal(R"({"traces": {}})"), HasSubstr("traces: expected at least one"));
+  // One replica under two names, and forwards and backwards of different microbatches.
+  EXPECT_THAT(
+      refusal(
+          R"({"raw_ms": {"dp00_stage0_F": {"1": [1]}, "dp0_stage0_F": {"1": [5]}, "dp0_stage0_B": {"1": [1]}}})"),
+      HasSubstr("expected names as dp0_stage0_F, indices below 4096, found \"dp00_stage0_F\""));
+  EXPECT_THAT(
+      refusal(R"({"raw_ms": {"dp0_stage0_F": {"1": [10, 10]}, "dp0_stage0_B": {"2": [20, 20]}}})"),
+      HasSubstr(
+          "x.json: raw_ms: stage 0 replica 0: expected as many forwards as backwards in every step, found 0 "
+          "and 2 in step \"2\""));
+  EXPECT_THAT(
+      refusal(
+          R"({"raw_ms": {"dp0_stage0_F": {"1": [1, 2], "2": [1]}, "dp0_stage0_B": {"1": [2], "2": [1, 2]}}})"),
+      HasSubstr("found 2 and 1 in step \"1\""));
+}
+
+TEST(StageTraceFile, says_which_ranks_hold_several_stages) {
+  const auto read = [](const std::string& ranks) {
+    return stage_traces_from_json(
+        R"({"raw_ms": {"dp0_stage0_F": {"1": [1]}, "dp0_stage0_B": {"1": [2]}, "dp1_stage0_F": {"1": [1]}, "dp1_stage0_B": {"1": [2]},
+                       "dp0_stage1_F": {"1": [1]}, "dp0_stage1_B": {"1": [2]}, "dp1_stage1_F": {"1": [1]}, "dp1_stage1_B": {"1": [2]}},
+            "stage_ranks": )" +
+            ranks + "}",
+        "x.json");
+  };
+  EXPECT_THAT((*read("[3, 0]"))[0].second.ranks, ElementsAre(ElementsAre(6, 7), ElementsAre(0, 1)));
+  EXPECT_THAT((*read("[0, 0]"))[0].second.ranks, ElementsAre(ElementsAre(0, 1), ElementsAre(0, 1)));
+  for (const char* bad : {"[0]", "[0, 1, 2]", "[0, -1]", "[0, 0.5]", "[0, 4096]"})
+    EXPECT_THAT(message(read(bad).status()), HasSubstr("stage_ranks: expected the rank of each of 2 stages"))
+        << bad;
 }
 
 JobSpec small_job() {

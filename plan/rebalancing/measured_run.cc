@@ -105,7 +105,9 @@ StatusOr<Diagnosis> diagnose_run(const MeasuredRun& run) {
   StageTrace trace;
   for (const auto& stage : run.stages) {
     std::vector<CellSamples>& cells = trace.cells.emplace_back();
+    std::vector<int>& ranks = trace.ranks.emplace_back();
     for (const StageSamples& rank : stage) {
+      ranks.push_back(rank.rank);
       CellSamples& cell = cells.emplace_back();
       for (const double seconds : rank.forward_seconds) cell.forward_ms.push_back(1e3 * seconds);
       for (const double seconds : rank.backward_seconds) cell.backward_ms.push_back(1e3 * seconds);

@@ -50,7 +50,7 @@ int64_t measured_steps(const MeasuredRun& run);
 // The older and the newer half of the steps.
 std::vector<MeasuredRun> halves_of(const MeasuredRun& run);
 
-// Imbalance, straggler, data variance: diagnose.h, with the ranks of a stage as its replicas.
+// Imbalance, stragglers, data variance: diagnose.h, with the ranks of a stage as its replicas.
 StatusOr<Diagnosis> diagnose_run(const MeasuredRun& run);
 
 }  // namespace penstock::plan

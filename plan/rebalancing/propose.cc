@@ -77,10 +77,15 @@ void add_figures(const JobSpec& job, const MeasuredRun& run, Proposal& proposal)
 void heed_diagnosis(const MeasuredRun& run, Proposal& proposal) {
   const StatusOr<Diagnosis> diagnosis = diagnose_run(run);
   if (!diagnosis.ok()) return;
-  if (diagnosis->finding == Finding::DataVariance) proposal.notes.push_back(diagnosis->because);
-  if (diagnosis->finding != Finding::Straggler) return;
+  const bool wait_for_worker = diagnosis->main().finding == Finding::Straggler;
+  for (const Judgement& verdict : diagnosis->verdicts) {
+    const bool is_answer = wait_for_worker && &verdict == &diagnosis->main();
+    if (is_answer || verdict.finding == Finding::Balanced || verdict.finding == Finding::Imbalance) continue;
+    proposal.notes.push_back(fmt::format("{}: {}", name_of(verdict.finding), verdict.because));
+  }
+  if (!wait_for_worker) return;
   proposal.answer.move = false;
-  proposal.answer.because = diagnosis->because + ": " + diagnosis->advice;
+  proposal.answer.because = diagnosis->main().because + ": " + diagnosis->main().advice;
 }
 
 // One pipeline's stages do not tell a slow worker from heavy layers; single layers do.

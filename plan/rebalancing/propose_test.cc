@@ -225,7 +225,11 @@ TEST(WithProposedSplit, file_that_its_ranks_have_no_memory_for_is_refused) {
 TEST(Propose, straggler_among_the_replicas_moves_no_layer) {
   const JobSpec job = job_of({.more = ""});
   MeasuredRun run = measured(job, {});
-  for (auto& stage : run.stages) stage.push_back(stage.front());
+  for (auto& stage : run.stages) {
+    stage.push_back(stage.front());
+    stage[0].rank *= 2;
+    stage[1].rank = stage[0].rank + 1;
+  }
   for (double& seconds : run.stages[3][1].forward_seconds) seconds *= 6;
   for (double& seconds : run.stages[3][1].backward_seconds) seconds *= 6;
   const StatusOr<Proposal> proposal = propose(job, {run}, {.steps_left = 1000});
