@@ -288,6 +288,18 @@ class BitsOfARebalancedJob(unittest.TestCase):
             return said if len(said) >= count else None
         return support.wait_until(told, 300, lambda: f"{count} words of the rebalancer: {self.cluster.job(name)}")
 
+    def test_a_job_that_a_person_has_paused_is_left_alone(self):
+        name = self.submit("paused")
+        self.wait_for_step(name, 60)
+        self.assertEqual(self.cluster.run("pause", name).returncode, 0)
+        self.cluster.wait_for_state(name, "paused", 120)
+        found = self.cluster.run("rebalance", name, "--apply", "-o", "json")
+        self.assertEqual(self.cluster.job(name)["state"], "paused")
+        stays = json.loads(found.stdout)["answer"] == "stay"
+        self.assertEqual(found.returncode, 5 if stays else 1, found.stderr)
+        if not stays:
+            self.assertIn(f"`penstock resume {name} --with next.yaml`", found.stderr)
+
     def test_a_job_that_asks_for_it_moves_by_itself_and_tells_what_came_of_it(self):
         name = self.submit("by-itself", rebalance="apply")
         told = self.told_by_the_rebalancer(name, 2)
