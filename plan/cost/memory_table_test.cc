@@ -57,7 +57,7 @@ TEST(MemoryTable, smallest_budget_fits_and_a_byte_less_does_not) {
 }
 
 TEST(MemoryTable, ranks_may_have_state_and_budgets_of_their_own) {
-  // One rank with the large embedding is what runs out of memory, not the average.
+  // One rank with the large embedding runs out of memory, not the average (sail-sg/zero-bubble-pipeline-parallelism issue 8).
   const std::vector<int> peaks = {2, 2};
   const auto table = memory_table(peaks, {{10}, {50, 5}, {69, 25}});
   ASSERT_TRUE(table.ok()) << table.status();

@@ -59,28 +59,30 @@ int64_t slowest_of(const PartitionRequest& request, const std::vector<int>& boun
   return slowest;
 }
 
-int64_t best_by_enumeration(const PartitionRequest& request) {
-  const int stages = request.ranks * request.stages_per_rank;
+// Calls `visit` with the boundaries of every split.
+void each_split(const PartitionRequest& request, const std::function<void(const std::vector<int>&)>& visit) {
+  const size_t stages = static_cast<size_t>(request.ranks) * static_cast<size_t>(request.stages_per_rank);
   const int layers = static_cast<int>(request.layers.size());
   const int least = request.allow_empty_stages ? 0 : 1;
-  int64_t best = kNone;
   std::vector<int> boundaries = {0};
   const std::function<void()> extend = [&] {
-    if (static_cast<int>(boundaries.size()) == stages) {
-      if (layers - boundaries.back() < least) return;
-      boundaries.push_back(layers);
-      const int64_t slowest = slowest_of(request, boundaries);
-      if (slowest != kNone && (best == kNone || slowest < best)) best = slowest;
-      boundaries.pop_back();
-      return;
-    }
-    for (int end = boundaries.back() + least; end <= layers; ++end) {
+    const bool is_last = boundaries.size() == stages;
+    for (int end = is_last ? std::max(layers, boundaries.back() + least) : boundaries.back() + least;
+         end <= layers; ++end) {
       boundaries.push_back(end);
-      extend();
+      is_last ? visit(boundaries) : extend();
       boundaries.pop_back();
     }
   };
   extend();
+}
+
+int64_t best_by_enumeration(const PartitionRequest& request) {
+  int64_t best = kNone;
+  each_split(request, [&](const std::vector<int>& boundaries) {
+    const int64_t slowest = slowest_of(request, boundaries);
+    if (slowest != kNone && (best == kNone || slowest < best)) best = slowest;
+  });
   return best;
 }
 
@@ -229,49 +231,49 @@ TEST(RandomPartitionTest, bisection_over_the_time_finds_the_same) {
   }
 }
 
+int64_t bytes_and_layers_moved(const PartitionRequest& request, const std::vector<int>& boundaries) {
+  int64_t moved = 0;
+  for (size_t stage = 0; stage + 1 < boundaries.size(); ++stage) {
+    const int rank = rank_of_stage(request.placement, request.ranks, static_cast<int>(stage));
+    for (int l = boundaries[stage]; l < boundaries[stage + 1]; ++l) {
+      const auto layer = static_cast<size_t>(l);
+      if (request.current_rank[layer] != rank) moved += request.layers[layer].keep.static_bytes + 1;
+    }
+  }
+  return moved;
+}
+
 // No split of the same time moves less; of those that move as little, none has a lower peak.
+void expect_ties_broken(uint32_t seed, int stages_per_rank, StagePlacement placement) {
+  Random random(seed);
+  const int ranks = static_cast<int>(random(2, stages_per_rank == 1 ? 4 : 3));
+  const int stages = ranks * stages_per_rank;
+  PartitionRequest request =
+      random_request(random, static_cast<int>(random(stages, 9)), ranks, stages_per_rank);
+  request.placement = placement;
+  request.allow_empty_stages = false;
+  int stage = 0;
+  for (size_t l = 0; l < request.layers.size(); ++l) {
+    request.current_rank.push_back(rank_of_stage(placement, ranks, stage));
+    if (random(0, 1) == 1) stage = std::min(stage + 1, stages - 1);
+  }
+  const Partition best = partition(request)->plan;
+  const auto merit = [&](const Partition& split) {
+    return std::make_pair(bytes_and_layers_moved(request, split.boundaries), split.peak_bytes);
+  };
+  each_split(request, [&](const std::vector<int>& boundaries) {
+    const StatusOr<Partition> other = evaluate_partition(request, boundaries);
+    if (other->slowest_ns == best.slowest_ns) {
+      EXPECT_GE(merit(*other), merit(best)) << "seed " << seed;
+    }
+  });
+}
+
 TEST(RandomPartitionTest, ties_are_broken_by_what_moves_and_then_by_the_peak) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    Random random(seed);
-    const int ranks = static_cast<int>(random(2, 4));
-    PartitionRequest request = random_request(random, static_cast<int>(random(ranks, 9)), ranks, 1);
-    request.allow_empty_stages = false;
-    int rank = 0;
-    for (size_t l = 0; l < request.layers.size(); ++l) {
-      request.current_rank.push_back(rank);
-      if (random(0, 1) == 1) rank = std::min(rank + 1, ranks - 1);
-    }
-    const Partition best = partition(request)->plan;
-    const auto moved_bytes = [&](const std::vector<int>& boundaries) {
-      int64_t moved = 0;
-      for (int r = 0; r < ranks; ++r) {
-        for (auto l = static_cast<size_t>(boundaries[static_cast<size_t>(r)]);
-             l < static_cast<size_t>(boundaries[static_cast<size_t>(r) + 1]); ++l) {
-          if (request.current_rank[l] != r) moved += request.layers[l].keep.static_bytes + 1;
-        }
-      }
-      return moved;
-    };
-    std::vector<int> boundaries = {0};
-    const std::function<void()> extend = [&] {
-      if (static_cast<int>(boundaries.size()) < ranks) {
-        for (int end = boundaries.back() + 1; end < static_cast<int>(request.layers.size()); ++end) {
-          boundaries.push_back(end);
-          extend();
-          boundaries.pop_back();
-        }
-        return;
-      }
-      boundaries.push_back(static_cast<int>(request.layers.size()));
-      const StatusOr<Partition> other = evaluate_partition(request, boundaries);
-      if (other->slowest_ns == best.slowest_ns) {
-        EXPECT_GE(std::make_pair(moved_bytes(boundaries), other->peak_bytes),
-                  std::make_pair(moved_bytes(best.boundaries), best.peak_bytes))
-            << "seed " << seed;
-      }
-      boundaries.pop_back();
-    };
-    extend();
+    expect_ties_broken(seed, 1, StagePlacement::Loop);
+    expect_ties_broken(seed, 2, StagePlacement::Loop);
+    expect_ties_broken(seed, 2, StagePlacement::V);
   }
 }
 
