@@ -29,7 +29,8 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
             << seen.from_checkpoints << " of them from checkpoints, " << seen.begun_with_another
             << " from another job's, with which " << seen.succeeded_from_another << " jobs succeeded, "
             << seen.recuts << " jobs were resumed with other ranks, " << seen.moves << " times layers moved, "
-            << seen.moves_undone << " of them back, " << seen.crashes << " crashes\n";
+            << seen.moves_undone << " of them back, " << seen.crashes << " crashes, "
+            << seen.moves_interrupted << " of them while a job moved\n";
   if (replay) return;
   // A world in which nothing happens proves nothing.
   EXPECT_GT(seen.succeeded, kSeeds / 2);
@@ -43,6 +44,7 @@ TEST(Simulation, whatever_happens_the_promises_of_the_core_hold) {
   EXPECT_GT(seen.traces_seen, kSeeds);
   EXPECT_GT(seen.moves, kSeeds / 4);
   EXPECT_GT(seen.moves_undone, kSeeds / 20);
+  EXPECT_GT(seen.moves_interrupted, kSeeds / 100);
   EXPECT_GT(seen.placed_beside_cordons, kSeeds / 10);
 }
 

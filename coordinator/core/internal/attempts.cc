@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "coordinator/core/digest/weights_digest.h"
+#include "coordinator/core/internal/kept_seats.h"
 #include "coordinator/core/internal/turn.h"
 #include "coordinator/core/placement/placement.h"
 #include "proto/codec/limits.h"
@@ -38,34 +39,6 @@ PlacementRequest placement_request(const Job& job) {
 WeightsPlace checkpoints_place(const Turn& turn, const Job& job, const WeightsPlace& weights) {
   const std::string directory = checkpoints_directory(turn.state.options, job);
   return directory.empty() ? WeightsPlace{} : WeightsPlace{directory, weights.marker};
-}
-
-// Where a job that moves was, if all of it can be had again; else nothing, and it is placed as any other.
-std::vector<Seat> kept_seats(const Fleet& fleet, const Job& job) {
-  if (!job.moving_since || !job.live()) return {};
-  std::vector<Seat> seats;
-  for (const RankPlacement& rank : job.placed) {
-    const auto found = fleet.workers.find(rank.worker);
-    if (found == fleet.workers.end() || found->second.incarnation != rank.incarnation ||
-        !fleet.takes_work(found->second))
-      return {};
-    const std::vector<Device>& devices = found->second.devices;
-    const bool is_there = std::any_of(devices.begin(), devices.end(), [&](const Device& device) {
-      return device.slot.index == rank.device &&
-             (device.use == DeviceUse::Free || (device.attempt.job == job.name() && job.executors_left > 0));
-    });
-    if (!is_there) return {};
-    seats.push_back({rank.worker, rank.device});
-  }
-  return seats;
-}
-
-KeptSeats kept_seats(const State& state) {
-  KeptSeats kept;
-  for (const auto& [name, job] : state.jobs) {
-    if (std::vector<Seat> seats = kept_seats(state.fleet, job); !seats.empty()) kept[name] = std::move(seats);
-  }
-  return kept;
 }
 
 // Reserves the seats and starts what must come before the assignment: the number on disk, and the programs.

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "coordinator/core/internal/kept_seats.h"
 #include "coordinator/core/internal/turn.h"
 #include "coordinator/core/jobs/lifecycle.h"
 
@@ -106,6 +107,7 @@ void resume(Turn& turn, Job& job) {
   if (!job.spec->device.emulated())
     job.status.step = std::min(job.status.step, job.definition.first_step + job.steps_saved);
   look_for_checkpoint(turn, job);
+  if (moves_by_itself(job.status)) job.moving_since = turn.now.time;
   if (state == JobState::Paused || state == JobState::Recovering) return;
   if (state == JobState::Placing)
     turn.save(move_job(turn, job, JobState::Queued, "the coordinator was restarted", "coordinator"));
@@ -141,6 +143,7 @@ Job job_from(const StoredJob& stored) {
   for (const auto& [step, ranks] : stored.traces) job.traces.restore(step, ranks);
   for (const auto& [attempt, measurements] : stored.measurements) job.measurements.restore(measurements);
   job.placed = stored.placed;
+  job.last_order = stored.placed_order;
   job.executors_left = static_cast<int>(stored.placed.size());
   return job;
 }

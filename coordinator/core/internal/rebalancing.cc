@@ -6,13 +6,12 @@
 #include <numeric>
 #include <utility>
 
+#include "coordinator/core/internal/kept_seats.h"
 #include "coordinator/core/internal/turn.h"
 #include "plan/spec/split_source.h"
 
 namespace penstock::coordinator {
 namespace {
-
-constexpr const char* kRebalancer = "rebalancer";
 
 std::string split_of(const Job& job) {
   return plan::to_text(job.spec->parallel.split);

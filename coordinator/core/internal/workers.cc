@@ -111,12 +111,12 @@ void on_tick(Turn& turn) {
   State& state = turn.state;
   expire_leases(turn);
   for (auto& [name, worker] : state.fleet.workers) send_due_aborts(turn, worker);
+  executors_gone(turn, forget_old(state.fleet, turn.now.time, state.options));  // whose jobs are queued below
   for (auto& [name, job] : state.jobs) {
     if (job.live() && job.attempt) check_deadlines(turn, job);
     if (job.live() && job.attempt) check_stall(turn, job);
     if (job.live()) place_again(turn, job);
   }
-  executors_gone(turn, forget_old(state.fleet, turn.now.time, state.options));
   answer_overdue(turn);
   answer_impatient(turn);
 }

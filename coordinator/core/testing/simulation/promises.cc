@@ -39,6 +39,7 @@ void Promises::check() {
   check_traces();
   check_moves();
   check_cordons();
+  moved_seats_.check(world_.state, world_.scene.now.time);
 }
 
 void Promises::check_jobs() {
@@ -219,7 +220,8 @@ void Promises::check_rest() const {
   EXPECT_TRUE(world_.state.answers.empty());
 }
 
-void Promises::check_durable_moves() const {
+void Promises::check_crash() {
+  tally_.moves_interrupted += moved_seats_.crash(world_.durable, world_.scene.now.time);
   for (const StoredJob& job : world_.durable.jobs()) {
     if (job.definition.moves.file_before.empty()) continue;
     EXPECT_TRUE(plan::differ_by_split_alone(*parsed(job.definition.moves.file_before),

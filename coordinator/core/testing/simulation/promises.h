@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "coordinator/core/state.h"
+#include "coordinator/core/testing/simulation/moved_seats.h"
 #include "coordinator/core/testing/simulation/planner.h"
 #include "coordinator/core/testing/simulation/scene.h"
 #include "coordinator/core/views.h"
@@ -26,6 +27,7 @@ struct Tally {
   int traces_seen = 0;             // whole ones, after every event
   int moves = 0;                   // of layers, there or back
   int moves_undone = 0;
+  int moves_interrupted = 0;  // by a crash
   int crashes = 0;
 };
 
@@ -44,10 +46,11 @@ class Promises {
   void check();
   // After an event about `job`, which was as `before`: if its layers moved, that is nobody's failure.
   void check_move(const std::string& job, const Job& before);
+  bool is_a_job_moving() const { return moved_seats_.any(); }
   // When all jobs have ended.
   void check_rest() const;
-  // What a crash now leaves: a job has one of its files, and knows the one before.
-  void check_durable_moves() const;
+  // The coordinator has crashed: of what is left a job has one of its files, and knows the one before.
+  void check_crash();
 
   // Before the command is obeyed.
   void check_assignment(const Assignment& assignment);
@@ -77,6 +80,7 @@ class Promises {
 
   World world_;
   Tally& tally_;
+  MovedSeats moved_seats_{};
   std::set<std::string> acknowledged_;
   std::map<std::string, End> ended_;
   std::set<std::tuple<std::string, int64_t, int64_t, int>> started_;  // job, its sequence, attempt, rank

@@ -131,7 +131,7 @@ void Simulation::crash() {
   store_fails_ = false;
   unanswered_.clear();  // their callers see the connection break
   fleet_.close_all();
-  promises_.check_durable_moves();
+  promises_.check_crash();
   // What was shown before must be there again.
   tell(Restore{durable_.jobs(), durable_.cordons()});
 }
@@ -194,7 +194,12 @@ void Simulation::come_to_rest() {
   for (auto& [name, daemon] : fleet_.daemons()) {
     if (daemon.draining) tell(fleet_.restart(daemon));
   }
+  bool may_crash = true;
   for (int round = 0; round < 2000; ++round) {
+    if (may_crash && promises_.is_a_job_moving() && scene_.one_in(4)) {  // most moves come this late
+      crash();
+      may_crash = false;
+    }
     if (is_at_rest()) {
       promises_.check();
       return promises_.check_rest();
