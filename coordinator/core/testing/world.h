@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -83,6 +84,13 @@ inline Registration registration(const std::string& worker, int64_t incarnation 
   return r;
 }
 
+// A coordinator whose state has a folder: weights and checkpoints are kept.
+inline Options with_state() {
+  Options options;
+  options.weights_root = "/state/jobs";
+  return options;
+}
+
 class World {
  public:
   explicit World(Options options = {}) { state.options = options; }
@@ -142,6 +150,10 @@ class World {
     tick();
     return session;
   }
+  // Fresh workers worker-0, worker-1, ...
+  void open_workers(int count) {
+    for (int w = 0; w < count; ++w) open(registration(fmt::format("worker-{}", w)));
+  }
   std::vector<Command> say(const std::string& worker, WorkerMessage message) {
     return tell(SessionSaid{sessions.at(worker), std::move(message)});
   }
@@ -158,6 +170,13 @@ class World {
   const Job& job(const std::string& name) { return state.jobs.at(name); }
   JobState state_of(const std::string& name) { return job(name).status.state; }
   std::string reason_of(const std::string& name) { return job(name).status.reason; }
+  bool has_told(const std::string& name, const std::string& words) {
+    const auto& events = job(name).events;
+    return std::any_of(events.begin(), events.end(), [&](const JobEventView& event) {
+      return event.reason.find(words) != std::string::npos;
+    });
+  }
+  int64_t refused(Refusal why) const { return state.refused[static_cast<size_t>(why)]; }
 
   const RankPlacement& place_of(const std::string& name, int rank) {
     return job(name).placed.at(static_cast<size_t>(rank));
@@ -207,15 +226,44 @@ class World {
     return say(place_of(name, rank).worker,
                CheckpointWritten{key(name, rank), RankIndex(rank), step, problem});
   }
+  std::vector<Command> kill_rank(const std::string& name, int rank, int64_t step) {
+    return say(place_of(name, rank).worker,
+               RankFailed{key(name, rank), RankIndex(rank), step, "ended", -1, 9});
+  }
+
+  int ranks_of(const std::string& name) { return job(name).definition.ranks; }
   void all_ready(const std::string& name) {
-    for (int rank = 0; rank < job(name).definition.ranks; ++rank) ready(name, rank);
+    for (int rank = 0; rank < ranks_of(name); ++rank) ready(name, rank);
   }
   void all_report(const std::string& name, int64_t step) {
-    for (int rank = 0; rank < job(name).definition.ranks; ++rank) report(name, rank, step);
+    for (int rank = 0; rank < ranks_of(name); ++rank) report(name, rank, step);
   }
-  // A running job on fresh workers worker-0, worker-1, ...
+  void all_finish(const std::string& name) {
+    for (int rank = 0; rank < ranks_of(name); ++rank) finish(name, rank);
+  }
+  // The job may be retired by the last of them.
+  void all_stopped(const std::string& name) {
+    for (int rank = 0, ranks = ranks_of(name); rank < ranks; ++rank) stopped(name, rank);
+  }
+  // All ranks report steps [first, last), and write their parts of checkpoints where they are due.
+  void run_steps(const std::string& name, int64_t first, int64_t last) {
+    const int64_t every = job(name).spec->checkpoint.every;
+    for (int64_t step = first; step < last; ++step) {
+      all_report(name, step);
+      if (every == 0 || (step + 1) % every != 0) continue;
+      for (int rank = 0; rank < ranks_of(name); ++rank) wrote(name, rank, step + 1);
+    }
+  }
+  // The checkpoint of `step` is whole; later attempts find it.
+  std::vector<Command> keep(const std::string& name, int64_t step) {
+    const int64_t order = job(name).attempt->order;
+    auto commands = tell(CheckpointCommitted{name, order, step, ok_status(), std::string(32, 'd')});
+    newest_checkpoint = step;
+    return commands;
+  }
+  // A running job on fresh workers.
   std::string run(JobShape shape = {}) {
-    for (int w = 0; w < shape.ranks(); ++w) open(registration(fmt::format("worker-{}", w)));
+    open_workers(shape.ranks());
     const std::string name = submit(shape);
     all_ready(name);
     EXPECT_EQ(state_of(name), JobState::Running);
