@@ -34,6 +34,8 @@ struct StageTrace {
   // [stage][replica], any numbers: cells of one rank have the same. Those of a stage ascend, and ranks that share one stage share
   // all. Empty: every cell has a rank of its own.
   std::vector<std::vector<int>> ranks;
+  // Whether somebody else looks at single layers, which tell a slow worker from a heavy stage where there is one replica.
+  bool layers_tell_workers = false;
 };
 
 enum class Finding : uint8_t { Balanced, Imbalance, Straggler, SlowReplica, DataVariance };

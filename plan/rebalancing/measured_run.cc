@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "plan/diagnosis/statistics.h"
+#include "plan/rebalancing/slow_worker.h"
 
 namespace penstock::plan {
 namespace {
@@ -19,6 +20,26 @@ double over_ranks(const std::vector<StageSamples>& stage, std::vector<double> St
 std::vector<double> half_of(const std::vector<double>& values, int which) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   return which == 0 ? std::vector<double>(values.begin(), middle) : std::vector<double>(middle, values.end());
+}
+
+// What its stage sticks out by is the worker's, then; so is what the stages of one pipeline could not tell.
+void blame(const SlowWorkerOfStage& worker, Diagnosis& diagnosis) {
+  Judgement verdict{.finding = Finding::Straggler,
+                    .stages = {worker.stage},
+                    .replica = 0,
+                    .factor = worker.factor(),
+                    .gain = 1 - 1 / worker.factor(),
+                    .because = to_string(worker),
+                    .advice = "drain it, or take from it what slows it down; do not move layers"};
+  for (const int rank : worker.ranks)
+    verdict.workers.push_back(
+        {{worker.stage}, static_cast<int>(verdict.workers.size()), rank, worker.factor()});
+  std::erase_if(diagnosis.verdicts, [&](const Judgement& other) {
+    const bool is_of_stage =
+        std::find(other.stages.begin(), other.stages.end(), worker.stage) != other.stages.end();
+    return other.finding == Finding::Balanced || (other.finding == Finding::Imbalance && is_of_stage);
+  });
+  diagnosis.verdicts.insert(diagnosis.verdicts.begin(), std::move(verdict));
 }
 
 bool are_times(const std::vector<double>& seconds) {
@@ -113,7 +134,11 @@ StatusOr<Diagnosis> diagnose_run(const MeasuredRun& run) {
       for (const double seconds : rank.backward_seconds) cell.backward_ms.push_back(1e3 * seconds);
     }
   }
-  return diagnose(trace);
+  trace.layers_tell_workers = layers_tell_workers(run);
+  PENSTOCK_ASSIGN_OR_RETURN(Diagnosis diagnosis, diagnose(trace));
+  const std::optional<SlowWorkerOfStage> worker = slow_worker(run);
+  if (worker && diagnosis.of(Finding::Straggler) == nullptr) blame(*worker, diagnosis);
+  return diagnosis;
 }
 
 }  // namespace penstock::plan

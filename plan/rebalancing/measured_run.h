@@ -50,7 +50,8 @@ int64_t measured_steps(const MeasuredRun& run);
 // The older and the newer half of the steps.
 std::vector<MeasuredRun> halves_of(const MeasuredRun& run);
 
-// Imbalance, stragglers, data variance: diagnose.h, with the ranks of a stage as its replicas.
+// diagnose.h, with the ranks of a stage as its replicas; of one pipeline, a straggler is told by the single layers that were
+// sampled (slow_worker.h).
 StatusOr<Diagnosis> diagnose_run(const MeasuredRun& run);
 
 }  // namespace penstock::plan

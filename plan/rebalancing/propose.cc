@@ -6,7 +6,6 @@
 #include "plan/cost/memory.h"
 #include "plan/interop/planned_job.h"
 #include "plan/interop/planning_json.h"
-#include "plan/rebalancing/slow_worker.h"
 #include "plan/rebalancing/split_model.h"
 #include "plan/spec/cost_source.h"
 #include "plan/spec/same_training.h"
@@ -86,14 +85,6 @@ void heed_diagnosis(const MeasuredRun& run, Proposal& proposal) {
   if (!wait_for_worker) return;
   proposal.answer.move = false;
   proposal.answer.because = diagnosis->main().because + ": " + diagnosis->main().advice;
-}
-
-// One pipeline's stages do not tell a slow worker from heavy layers; single layers do.
-void heed_slow_worker(const MeasuredRun& run, Proposal& proposal) {
-  const std::optional<SlowWorkerOfStage> worker = slow_worker(run);
-  if (!worker) return;
-  proposal.answer.move = false;
-  proposal.answer.because = to_string(*worker) + ": drain it, or take from it what slows it down";
 }
 
 // What a split brought when it ran speaks louder than what the model says of it: a move that was undone is not made again.
@@ -207,7 +198,6 @@ StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& r
   heed_earlier_runs(job, runs, options.samples_min, proposal);
   heed_memory(job, proposal);
   heed_diagnosis(run, proposal);
-  heed_slow_worker(run, proposal);
   return proposal;
 }
 

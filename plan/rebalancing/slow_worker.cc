@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/text.h"
@@ -33,6 +34,12 @@ std::vector<int> ranks_of(const std::vector<StageSamples>& stage) {
 }
 
 }  // namespace
+
+bool layers_tell_workers(const MeasuredRun& run) {
+  return std::any_of(run.layers.begin(), run.layers.end(), [&](const LayerSamples& layer) {
+    return does_the_same_everywhere(layer.type) && !others_of(run, layer).empty();
+  });
+}
 
 std::optional<SlowWorkerOfStage> slow_worker(const MeasuredRun& run) {
   std::optional<SlowWorkerOfStage> slowest;

@@ -25,6 +25,9 @@ struct SlowWorkerOfStage {
   double factor() const { return ms / others_ms; }
 };
 
+// Whether layers that do the same work were sampled on two stages at least.
+bool layers_tell_workers(const MeasuredRun& run);
+
 // The slowest one, by its slowest type; nothing where none is, or nothing was sampled.
 std::optional<SlowWorkerOfStage> slow_worker(const MeasuredRun& run);
 

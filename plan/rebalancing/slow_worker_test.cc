@@ -54,6 +54,26 @@ TEST(SlowWorker, is_not_one_whose_experts_have_more_rows_or_that_has_the_head) {
   EXPECT_FALSE(slow_worker(run).has_value());
 }
 
+TEST(SlowWorker, is_the_verdict_of_a_pipeline_whose_stages_look_uneven) {
+  const JobSpec job = job_of({.pipeline = 4, .blocks = 14});
+  const StatusOr<Diagnosis> slow = diagnose_run(sampled(job, 2, 2));
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  EXPECT_EQ(slow->main().finding, Finding::Straggler);
+  ASSERT_EQ(slow->main().workers.size(), 1u);
+  EXPECT_EQ(slow->main().workers[0].rank, 2);
+  MeasuredRun unsampled = sampled(job, 2, 2);
+  unsampled.layers.clear();
+  EXPECT_EQ(diagnose_run(unsampled)->main().finding, Finding::Imbalance);
+  EXPECT_THAT(diagnose_run(unsampled)->notes, ::testing::Contains(HasSubstr("with one replica")));
+  EXPECT_THAT(diagnose_run(sampled(job, -1, 1))->notes,
+              ::testing::Not(::testing::Contains(HasSubstr("with one replica"))));
+  // The head is heavy whoever is slow.
+  const StatusOr<Diagnosis> both = diagnose_run(sampled(job, 1, 1.3));
+  EXPECT_EQ(both->main().finding, Finding::Straggler);
+  ASSERT_NE(both->of(Finding::Imbalance), nullptr);
+  EXPECT_THAT(both->of(Finding::Imbalance)->stages, ::testing::ElementsAre(3));
+}
+
 TEST(SlowWorker, keeps_layers_where_they_are) {
   const JobSpec job = job_of({.pipeline = 4, .blocks = 14});
   const StatusOr<Proposal> heavy = propose(job, {sampled(job, -1, 1)}, {.steps_left = 100'000});

@@ -302,7 +302,7 @@ std::vector<std::string> notes_of(const StageTrace& trace, const RankTimes& time
                                   const Diagnosis& diagnosis) {
   std::vector<std::string> notes;
   const Judgement* imbalance = diagnosis.of(Finding::Imbalance);
-  if (imbalance != nullptr && imbalance->factor > 1 && times.replicas() == 1)
+  if (imbalance != nullptr && imbalance->factor > 1 && times.replicas() == 1 && !trace.layers_tell_workers)
     notes.push_back(
         "with one replica a slow worker looks like a heavy stage; move the stage to another worker to tell");
   for (std::string note : {fast_replica_note(times, effects), uneven_stages_note(times, effects, diagnosis),
