@@ -58,6 +58,23 @@ void limit_time(const std::vector<JobSpec>& jobs, const StartTimer& start_timer,
   options.search = [start_timer, share] { return start_timer(share); };
 }
 
+// Bits may depend on the split: then only whoever brings costs asks for another one.
+bool may_choose_split(const JobSpec& job, const LayerCostModel& model) {
+  return model.is_measured || keeps_bits_under_any_split(job);
+}
+
+// The planner cuts a model into stages of one rank each. A schedule that is still to be searched for has those.
+Status check_can_choose_size(const JobSpec& job) {
+  const StatusOr<ComputeProgram> program = compute_program(job);
+  if (!program.ok()) return ok_status();
+  const auto is_on_two = [](const std::vector<RankIndex>& ranks) { return ranks.size() > 1; };
+  if (std::none_of(program->placement.begin(), program->placement.end(), is_on_two)) return ok_status();
+  return invalid_argument(
+      "{}: expected a number with schedule {}, which holds each stage on two ranks, found auto, which is planned for schedules "
+      "with each on one; write a number, or `schedule: auto`",
+      place_of(job, "train.microbatch_size"), job.parallel.schedule);
+}
+
 struct Candidate {
   const PlannedJobSize* sized = nullptr;
   const PlannedStep* step = nullptr;
@@ -307,7 +324,7 @@ StatusOr<LayerCostModel> cost_model_for(const JobSpec& job, const CostSources& s
 
 StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources,
                                            const StartTimer& start_timer) {
-  PENSTOCK_ASSIGN_OR_RETURN(const AutoFields asked, auto_fields(yaml));
+  PENSTOCK_ASSIGN_OR_RETURN(AutoFields asked, auto_fields(yaml));
   if (!asked.schedule && !asked.microbatch_size) return AutoPlan{yaml, {}};
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<JobSpec> jobs, jobs_to_plan(yaml));
   const JobSpec& job = jobs.front();
@@ -320,7 +337,9 @@ StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSo
     return invalid_argument(
         "`auto`: expected at most {} forwards of a step (stages x microbatches), found {}", kPlannedWorksMax,
         job.microbatches() * job.stages());
+  if (!asked.schedule) PENSTOCK_RETURN_IF_ERROR(check_can_choose_size(job));
   PENSTOCK_ASSIGN_OR_RETURN(const LayerCostModel model, cost_model_for(job, sources));
+  asked.split = asked.split && may_choose_split(job, model);
   JobPlanningOptions options;
   if (asked.schedule) options.among = schedules_for(job);
   options.keeps_split = !asked.split;
@@ -362,8 +381,7 @@ StatusOr<AutoPlan> plan_split(const std::string& yaml, const CostSources& source
   if (job.parallel.pipeline == 1 || is_too_large(job)) return stays;
   const StatusOr<LayerCostModel> model = cost_model_for(job, sources);
   if (!model.ok()) return stays;  // costs by stage, which no split changes
-  // Bits depend on the split then: only whoever brings costs asks for another one.
-  if (!model->is_measured && !keeps_bits_under_any_split(job)) return stays;
+  if (!may_choose_split(job, *model)) return stays;
   const StatusOr<std::optional<Gain>> gain = gain_of_split(job, *model, start_timer);
   if (!gain.ok() && !sources.profile) return stays;  // nobody asked for it
   PENSTOCK_RETURN_IF_ERROR(gain.status());

@@ -5,7 +5,8 @@
 //                     it, and what recomputes where the job has a memory budget and says nothing about recompute.
 //   microbatch_size   the same for every size that the job's bounds allow
 //   split             alone: the exact one for the job's schedule. Where the costs are no measurements it stays equal counts
-//                     unless the gain exceeds the model's error, and where bits depend on it, which are those of pipedream.
+//                     unless the gain exceeds the model's error.
+// Where bits depend on the split, which are those of pipedream, costs that are no measurements leave it at equal counts.
 // Of plans within 1 % of the fastest, which no simulation tells apart, the one with fewer stages a rank and then least memory is
 // taken. A plan must fit the memory budget as training counts it, and the job file with it be one that is accepted.
 // Otherwise no bit of a job's losses depends on split and recompute.
@@ -51,7 +52,7 @@ struct CostSources {
 StatusOr<LayerCostModel> cost_model_for(const JobSpec& job, const CostSources& sources);
 
 // Writes schedule and microbatch_size, with them the split where it is auto too; leaves `yaml` as it is where neither is auto.
-// InvalidArgument: what parse_job_spec says of the rest; costs that do not speak for this job. FailedPrecondition:
+// InvalidArgument: what parse_job_spec says of the rest; costs that do not speak for this job; a size for a schedule with stages on two ranks. FailedPrecondition:
 // no plan fits, with the smallest budget that works.
 StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources,
                                            const StartTimer& start_timer = {});

@@ -248,6 +248,38 @@ TEST(PlanMicrobatches, costs_of_one_size_cannot_choose) {
                 "train.microbatch_size 1 alone"));
 }
 
+TEST(PlanMicrobatches, stages_on_two_ranks_are_refused_with_the_field_and_the_remedy) {
+  for (const std::string schedule : {"dualpipe", "chimera"}) {
+    for (const std::string split : {"", ", split: ends-lighter"}) {
+      const Status refusal =
+          plan_schedule_and_sizes(
+              job_text({.parallel = ", schedule: " + schedule + split, .microbatch_size = "auto"}), {})
+              .status();
+      EXPECT_EQ(refusal.code(), StatusCode::kInvalidArgument);
+      EXPECT_THAT(
+          message(refusal),
+          HasSubstr("line 5: train.microbatch_size: expected a number with schedule " + schedule + ", "));
+      EXPECT_THAT(message(refusal), HasSubstr("write a number, or `schedule: auto`"));
+    }
+  }
+}
+
+// Of pipedream bits depend on the split: rates, which nobody brought, must not choose one, whatever else is auto.
+TEST(PlanMicrobatches, a_split_that_changes_bits_is_not_chosen_by_rates) {
+  const JobText text = {.parallel = ", schedule: pipedream",
+                        .microbatch_size = "auto",
+                        .train = ", optimizer: {clip_grad_norm: 0}",
+                        .vocabulary = 1024};
+  const JobSpec chosen = read(plan_schedule_and_sizes(job_text(text), {}));
+  EXPECT_EQ(chosen.parallel.split, automatic_split(chosen.model, chosen.stages()));
+  EXPECT_EQ(chosen.yaml.find("split"), std::string::npos);
+  CostSources measured_alike;
+  measured_alike.profile = *rates_model({});
+  measured_alike.profile->is_measured = true;
+  EXPECT_NE(read(plan_schedule_and_sizes(job_text(text), measured_alike)).parallel.split,
+            chosen.parallel.split);
+}
+
 TEST(PlanMicrobatches, a_split_that_is_written_stays) {
   const std::string yaml =
       job_text({.parallel = ", split: {layers: [1, 2, 2, 3]}", .microbatch_size = "auto"});

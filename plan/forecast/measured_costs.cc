@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "plan/interop/job_profile.h"
 #include "plan/interop/planning_json.h"
 #include "plan/rebalancing/layer_fit.h"
+#include "plan/spec/cost_source.h"
 
 namespace penstock::plan {
 namespace {
@@ -162,6 +164,56 @@ std::string difference_of(const char* field, const T& expected, const T& found) 
   return expected == found ? "" : fmt::format("{} {}, found {}", field, expected, found);
 }
 
+std::string documents_text(const JobSpec& job) {
+  return job.data.end_of_document < 0 ? "none" : fmt::format("{}", job.data.end_of_document);
+}
+
+double in_ms(int64_t ns) {
+  return static_cast<double>(ns) / 1e6;
+}
+
+// "3 + 6 ms", "3 + 4 + 2 ms" of two halves.
+std::string emulated_text(const EmulatedCosts::Stage& costs) {
+  if (costs.input_gradient_ns == 0)
+    return fmt::format("{} + {} ms", in_ms(costs.forward_ns), in_ms(costs.backward_ns));
+  const std::string halves = fmt::format("{} + {} + {} ms", in_ms(costs.forward_ns),
+                                         in_ms(costs.input_gradient_ns), in_ms(costs.weight_gradient_ns));
+  const bool is_sum = costs.backward_ns == costs.input_gradient_ns + costs.weight_gradient_ns;
+  return is_sum ? halves : fmt::format("{}, or {} at once", halves, in_ms(costs.backward_ns));
+}
+
+using EmulatedTexts = std::map<std::string, std::string>;
+
+// What an emulated device says by type of layer, or, where its costs are by stage, by stage.
+EmulatedTexts emulated_costs(const JobSpec& job) {
+  EmulatedTexts texts;
+  if (!job.device.emulated()) return texts;
+  const auto of_layers = costs_of_layers(job);
+  const std::vector<Item> items = model_items(job.model);
+  if (of_layers.ok() && of_layers->size() == items.size()) {
+    for (size_t i = 0; i < items.size(); ++i)
+      texts["of " + cost_type_of(job, items[i])] = emulated_text((*of_layers)[i]);
+    return texts;
+  }
+  const std::vector<EmulatedCosts::Stage>& stages = job.device.costs.stages;
+  for (size_t stage = 0; stage < stages.size(); ++stage)
+    texts[fmt::format("of stage {}", stage)] = emulated_text(stages[stage]);
+  return texts;
+}
+
+// Types that only one of them has are told where they are asked for.
+std::string emulated_difference(const JobSpec& measured, const JobSpec& job) {
+  const EmulatedTexts before = emulated_costs(measured), after = emulated_costs(job);
+  bool has_common = before.empty() && after.empty();
+  for (const auto& [type, text] : before) {
+    const auto found = after.find(type);
+    if (found == after.end()) continue;
+    has_common = true;
+    if (found->second != text) return difference_of(("device.costs " + type).c_str(), text, found->second);
+  }
+  return has_common ? "" : "device.costs by layer or by stage, found the other";
+}
+
 }  // namespace
 
 std::string why_layers_differ(const JobSpec& measured, const JobSpec& job) {
@@ -174,6 +226,7 @@ std::string why_layers_differ(const JobSpec& measured, const JobSpec& job) {
       difference_of("model.head_dim", a.head_size(), b.head_size()),
       difference_of("model.intermediate_size", a.intermediate_size, b.intermediate_size),
       difference_of("model.qk_norm", a.qk_norm, b.qk_norm),
+      difference_of("model.qk_norm_across_heads", a.qk_norm_across_heads, b.qk_norm_across_heads),
       difference_of("model.hidden_dropout", a.hidden_dropout, b.hidden_dropout),
       difference_of("model.moe.num_experts", a.moe.num_experts, b.moe.num_experts),
       difference_of("model.moe.num_experts_per_tok", a.moe.num_experts_per_tok, b.moe.num_experts_per_tok),
@@ -182,11 +235,13 @@ std::string why_layers_differ(const JobSpec& measured, const JobSpec& job) {
       difference_of("model.moe.num_shared_experts", a.moe.num_shared_experts, b.moe.num_shared_experts),
       difference_of("model.moe.capacity_factor", a.moe.capacity_factor, b.moe.capacity_factor),
       difference_of("data.sequence_length", measured.data.sequence_length, job.data.sequence_length),
+      difference_of("data.end_of_document", documents_text(measured), documents_text(job)),
       difference_of("train.dtype", measured.train.dtype, job.train.dtype),
       difference_of("parallel.expert", measured.parallel.expert, job.parallel.expert),
       difference_of("two_batch_overlap", measured.two_batch_overlap, job.two_batch_overlap),
       difference_of("device.kind", measured.device.kind, job.device.kind),
-      difference_of("device.threads", measured.device.threads, job.device.threads)};
+      difference_of("device.threads", measured.device.threads, job.device.threads),
+      emulated_difference(measured, job)};
   for (const std::string& difference : differences) {
     if (!difference.empty()) return "measured with " + difference;
   }

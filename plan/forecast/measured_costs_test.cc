@@ -144,6 +144,14 @@ TEST(MeasuredCosts, jobs_whose_layers_do_other_work_are_refused_with_the_differe
   other = job;
   other.device.threads = 3;
   EXPECT_EQ(why_layers_differ(job, other), "measured with device.threads 0, found 3");
+  other = job;
+  other.data.end_of_document = 0;  // attention ends sooner then
+  EXPECT_EQ(why_layers_differ(job, other), "measured with data.end_of_document none, found 0");
+  other = job;
+  other.model.qk_norm_across_heads = true;
+  EXPECT_EQ(why_layers_differ(job, other), "measured with model.qk_norm_across_heads false, found true");
+  other = job;
+  other.device.threads = 3;
   EXPECT_THAT(message(measured_model({measured("a", job), measured("b", other)}).status()),
               HasSubstr("jobs a and b have other layers: measured with device.threads"));
   EXPECT_THAT(message(measured_model({{"none", job, {}}}).status()),
@@ -151,6 +159,26 @@ TEST(MeasuredCosts, jobs_whose_layers_do_other_work_are_refused_with_the_differe
   MeasuredJobRuns broken = measured("broken", job);
   broken.runs[0].split[0].pop_back();
   EXPECT_THAT(message(measured_model({broken}).status()), HasSubstr("job broken: "));
+}
+
+TEST(MeasuredCosts, emulated_layers_are_alike_where_their_costs_are) {
+  const auto emulated = [](int blocks, const std::string& costs) {
+    return job_of({.blocks = blocks, .more = "device: {kind: emulated, costs: {" + costs + "}}\n"});
+  };
+  const std::string layers =
+      "layers: {embedding: {forward: 1, backward: 2}, block: {forward: 3, backward: 6}, head: {forward: 9, "
+      "backward: 18}}";
+  const JobSpec job = emulated(8, layers);
+  EXPECT_EQ(why_layers_differ(job, emulated(12, layers + ", latency: 3")), "");
+  EXPECT_THAT(
+      why_layers_differ(job, emulated(8,
+                                      "layers: {embedding: {forward: 1, backward: 2}, block: "
+                                      "{forward: 4, backward: 6}, head: {forward: 9, backward: 18}}")),
+      HasSubstr("measured with device.costs of block 3 + 6 ms, found 4 + 6 ms"));
+  const JobSpec by_stage = emulated(8, "stages: {forward: 1, backward: 2}");
+  EXPECT_THAT(why_layers_differ(job, by_stage),
+              HasSubstr("device.costs by layer or by stage, found the other"));
+  EXPECT_EQ(why_layers_differ(by_stage, by_stage), "");
 }
 
 }  // namespace

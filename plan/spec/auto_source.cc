@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kSizesMax = 16;
 constexpr int64_t kBatchMax = 1 << 20;
 constexpr KeyInSection kScheduleOptions = {"parallel", "schedule_options"};
+constexpr KeyInSection kStagesPerRank = {"parallel", "stages_per_rank"};
 
 const YamlNode::Entry* find(const YamlNode& root, const KeyInSection& place) {
   const YamlNode::Entry* section = root.find(place.section);
@@ -94,14 +95,25 @@ StatusOr<std::string> with_numbers(std::string text, const PlannedFields& fields
     PENSTOCK_ASSIGN_OR_RETURN(text, with_schedule(std::move(text), *fields.schedule));
   }
   if (fields.stages_per_rank) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        text, written(text, {"parallel", "stages_per_rank"}, fmt::format("{}", *fields.stages_per_rank)));
+    PENSTOCK_ASSIGN_OR_RETURN(text,
+                              written(text, kStagesPerRank, fmt::format("{}", *fields.stages_per_rank)));
   }
   if (fields.microbatch_size) {
     PENSTOCK_ASSIGN_OR_RETURN(
         text, written(text, {"train", "microbatch_size"}, fmt::format("{}", *fields.microbatch_size)));
   }
   return text;
+}
+
+// For a schedule that is still to be planned.
+StatusOr<std::string> stand_in(const YamlNode& root) {
+  const int64_t stages = number_of(root, kStagesPerRank);
+  if (find(root, kScheduleOptions) == nullptr) return stages > 1 ? "interleaved-1f1b" : "1f1b";
+  if (stages <= 2) return stages == 2 ? "v-auto" : "zb-auto";
+  return invalid_argument(
+      "line {}: parallel.stages_per_rank: expected 1 or 2, of which a schedule can be searched for, found {}; without "
+      "parallel.schedule_options nothing is searched for, and `schedule: auto` takes {} too",
+      find(root, kStagesPerRank)->line, stages, stages);
 }
 
 // They stand behind all sections, in lines of their own.
@@ -203,9 +215,7 @@ StatusOr<std::vector<JobSpec>> jobs_to_plan(const std::string& yaml) {
   PENSTOCK_RETURN_IF_ERROR(problems.status());
   PlannedFields stand_ins;
   if (fields.schedule) {
-    const bool several = number_of(root, {"parallel", "stages_per_rank"}) > 1;
-    const bool searched = find(root, kScheduleOptions) != nullptr;
-    stand_ins.schedule = searched ? (several ? "v-auto" : "zb-auto") : several ? "interleaved-1f1b" : "1f1b";
+    PENSTOCK_ASSIGN_OR_RETURN(stand_ins.schedule, stand_in(root));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, with_numbers(yaml, stand_ins));
   std::vector<JobSpec> jobs;

@@ -7,6 +7,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string job(const std::string& train, const std::string& parallel, const std::string& more = "") {
   return "name: tiny\n"
@@ -75,6 +76,14 @@ TEST(AutoSource, a_schedule_stands_in_for_the_one_that_is_planned) {
   EXPECT_EQ(several.stages(), 4);
   EXPECT_THAT(message(jobs_to_plan(job(kUnsized, "pipelines: 2, schedule: auto")).status()),
               HasSubstr("line 6: parallel.pipelines"));
+}
+
+TEST(AutoSource, a_search_of_three_stages_a_rank_is_refused_in_the_words_of_the_file) {
+  const auto jobs =
+      jobs_to_plan(job(kSized, "pipeline: 2, stages_per_rank: 3, schedule: auto, schedule_options: {}"));
+  EXPECT_THAT(message(jobs.status()), HasSubstr("parallel.stages_per_rank: expected 1 or 2"));
+  EXPECT_THAT(message(jobs.status()), HasSubstr("schedule_options"));
+  EXPECT_THAT(message(jobs.status()), Not(HasSubstr("v-auto")));
 }
 
 TEST(AutoSource, what_was_planned_stands_in_place_and_notes_at_the_end) {
