@@ -219,7 +219,9 @@ Status no_plan(const std::vector<PlannedJobSize>& sizes, const LayerCostModel& m
   const std::string remedy =
       model.is_measured ? "" : fmt::format("; planned from {}: {}", model.source, kSayRates);
   if (!smallest) return failed_precondition("no plan: {}{}", reason, remedy);
-  return failed_precondition("no plan fits memory_budget; the smallest that works is {} bytes", *smallest);
+  const std::string stopped = is_cut_short(sizes) ? "; " + stopped_text("some of the schedules") : "";
+  return failed_precondition("no plan fits memory_budget; the smallest that works is {} bytes{}", *smallest,
+                             stopped);
 }
 
 // As training counts it, on every rank.

@@ -15,7 +15,8 @@
 // schedules' searches share search_seconds out.
 //
 // Pure; any thread. Programs of more than kPlannedWorksMax forwards are not planned. After kPlanningSeconds the best plan so far
-// is taken, and a note says what was not looked at; a first plan takes as long as it takes.
+// is taken, and a note says what was not looked at. What is under way then is finished, and where nothing fits so far a first schedule
+// and 1f1b are still looked at for every size.
 #pragma once
 
 #include <functional>

@@ -165,6 +165,22 @@ TEST(PlanSchedule, when_time_is_up_the_best_so_far_is_written_and_the_rest_is_to
   EXPECT_THAT(plan->notes.back(), HasSubstr("microbatch_size 1, microbatch_size 2, microbatch_size 4"));
 }
 
+// A tight budget must not make submit wait for as long as it takes, nor refuse what fits.
+TEST(PlanSchedule, when_time_is_up_and_nothing_fits_yet_what_needs_little_is_looked_at_and_no_more) {
+  JobText text = {.parallel = ", schedule: auto", .microbatch_size = "auto", .more = "memory_budget: 1KB\n"};
+  int left = 3;
+  const StartTimer little_time = [&](double) { return [&] { return --left > 0; }; };
+  const std::string refusal = message(plan_schedule_and_sizes(job_text(text), {}, little_time).status());
+  EXPECT_THAT(refusal, HasSubstr("no plan fits memory_budget; the smallest that works is "));
+  EXPECT_THAT(refusal,
+              HasSubstr("; planning was stopped after 10 s and did not look at some of the schedules"));
+  const int64_t peak = peak_of(job_of({.microbatch_size = "1"}));  // of 1f1b; 16 sequences at once take more
+  text.more = fmt::format("memory_budget: {}B\n", peak);
+  left = 0;
+  const JobSpec chosen = read(plan_schedule_and_sizes(job_text(text), {}, little_time));
+  EXPECT_EQ(chosen.parallel.schedule, "1f1b");
+}
+
 TEST(PlanSchedule, searches_share_out_their_seconds) {
   const std::string yaml = job_text({.parallel = ", schedule: auto, schedule_options: {search_seconds: 4}"});
   std::vector<double> asked;

@@ -167,6 +167,13 @@ class Planner {
   }
 
  private:
+  // When the time is up a first one is looked at, and, where that does not fit, 1f1b, which holds less than most and whose exact
+  // split is found soon: few jobs are refused for want of time.
+  bool is_needed_late(const ScheduleChoice& choice) const {
+    if (!answer_.plans.empty()) return false;
+    return answer_.left_out.empty() || choice == ScheduleChoice{"1f1b", 1};
+  }
+
   // The asked schedule goes first: its plan is never worse than its baselines, however short the time is.
   void add_plans() {
     std::vector<ScheduleChoice> among = request_.among;
@@ -174,7 +181,7 @@ class Planner {
                           [&](const ScheduleChoice& choice) { return choice == request_.asked; });
     for (const ScheduleChoice& choice : among) {
       answer_.is_cut_short = answer_.is_cut_short || is_over(request_);
-      if (answer_.is_cut_short && !answer_.plans.empty())
+      if (answer_.is_cut_short && !is_needed_late(choice))
         answer_.not_reached.push_back(choice);
       else
         add_plan(choice);

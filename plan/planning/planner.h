@@ -13,7 +13,7 @@
 // among the schedules to plan, no baseline is faster than the first plan.
 //
 // Pure; any thread. The searched schedules take as long as `start_search` lets them, everything together about as long as
-// `keep_going` does, and as long as the first plan takes.
+// `keep_going` does: beyond it what is under way is finished, and where no plan stands yet a first schedule and 1f1b are looked at.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ struct PlanningRequest {
   // Forwards, of one stage each, that a rank may hold with a searched schedule; 0: any. None: as many as with 1f1b.
   std::optional<int64_t> search_limit;
   std::optional<StageCosts> search_costs;  // of every stage; none: those of stages of equal time
-  // Asked once a plan stands, before anything that takes long. Empty: yes.
+  // Asked before anything that takes long. Empty: yes.
   std::function<bool()> keep_going;
   bool only_plans = false;  // no baselines and no curve
 };

@@ -313,6 +313,17 @@ TEST(PlannerTest, when_time_is_up_the_best_so_far_is_the_answer_and_the_rest_is_
   ASSERT_EQ(answer->plans.size(), 1u);
   EXPECT_EQ(answer->plans[0].choice, request.among[0]);
   EXPECT_THAT(answer->not_reached, ElementsAre(request.among[1], request.among[2]));
+  // Where nothing fits it ends too: the first, and 1f1b.
+  give_memory(request);
+  request.budget_bytes = {1};
+  request.asked = {"gpipe", 1};
+  request.among = schedules_to_plan(false);
+  const StatusOr<PlanningAnswer> none = plan_training(request);
+  EXPECT_TRUE(none->plans.empty());
+  EXPECT_TRUE(none->smallest_budget);
+  ASSERT_EQ(none->left_out.size(), 2u);
+  EXPECT_EQ(none->left_out[1].choice, (ScheduleChoice{"1f1b", 1}));
+  EXPECT_EQ(none->not_reached.size(), request.among.size() - 2);
 }
 
 TEST(PlannerTest, a_searched_plan_is_within_the_limit_and_comes_with_its_program) {
