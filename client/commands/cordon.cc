@@ -9,13 +9,26 @@
 namespace penstock::client {
 namespace {
 
-// "job tiny, job other"; a worker that is not there any more runs nothing.
-std::string running_on(const std::vector<v1::Worker>& devices) {
+// A worker that is not there any more runs nothing.
+std::set<std::string> jobs_on(const std::vector<v1::Worker>& devices) {
   std::set<std::string> jobs;
   for (const v1::Worker& device : devices) {
-    if (!device.job().empty()) jobs.insert("job " + device.job());
+    if (!device.job().empty()) jobs.insert(device.job());
   }
-  return join(std::vector<std::string>(jobs.begin(), jobs.end()));
+  return jobs;
+}
+
+std::string drained_text(const std::string& worker, const std::set<std::string>& jobs) {
+  if (jobs.empty()) return fmt::format("worker/{} drained\n", worker);
+  std::string text = fmt::format(
+      "worker/{} draining: it gets no new ranks, and those that it runs go on to the end of their attempt\n",
+      worker);
+  for (const std::string& job : jobs) {
+    text += fmt::format(
+        "to move job {} away, over its next checkpoint: penstock pause {}, then penstock resume {}\n", job,
+        job, job);
+  }
+  return text;
 }
 
 }  // namespace
@@ -25,10 +38,7 @@ int drain(const WorkerOptions& options) {
   if (!coordinator.ok()) return report_error(coordinator.status());
   const StatusOr<std::vector<v1::Worker>> devices = (*coordinator)->drain(options.name);
   if (!devices.ok()) return report_error(devices.status());
-  const std::string jobs = running_on(*devices);
-  print(jobs.empty() ? fmt::format("worker/{} drained\n", options.name)
-                     : fmt::format("worker/{} draining: its ranks of {} go on to the end of their attempt\n",
-                                   options.name, jobs));
+  print(drained_text(options.name, jobs_on(*devices)));
   return kExitSucceeded;
 }
 

@@ -231,7 +231,9 @@ std::string describe_worker(std::span<const v1::Worker> devices, int64_t now_uni
   facts.add("Pid", fmt::format("{}", worker.pid()));
   facts.add("Incarnation", fmt::format("{}", worker.incarnation()));
   facts.add("Metrics", worker.metrics_address());
-  if (!worker.drained_by().empty()) facts.add("Drained by", worker.drained_by());
+  if (!worker.drained_by().empty())
+    facts.add("Drained by",
+              worker.drained_by() + " (no new ranks; a job leaves it when it is paused and resumed)");
   facts.section("Devices", device_table(devices, now_unix_ms));
   return facts.text();
 }

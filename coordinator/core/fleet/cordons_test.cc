@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "coordinator/core/core.h"
-#include "coordinator/core/testing/world.h"
+#include "coordinator/core/testing/rebalanced_job.h"
 
 namespace penstock::coordinator {
 namespace {
@@ -53,6 +53,37 @@ TEST(Cordons, a_job_waits_for_a_drained_worker_and_is_placed_once_it_takes_work)
   EXPECT_EQ(uncordoned->front().drained_by, "");
   world.tick();
   EXPECT_EQ(world.state_of(name), JobState::Preparing);
+}
+
+// How a job is moved away from a slow machine: its steps up to the checkpoint are not done again.
+TEST(Cordons, a_job_that_is_paused_and_resumed_leaves_a_drained_worker) {
+  World world;
+  const std::string name = world.run({.steps = 20, .extra = "checkpoint: {every: 5, directory: /kept}\n"});
+  world.open(registration("worker-2"));
+  world.tell(Drain{1, "worker-0", "ann"});
+  world.tell(Pause{2, name, "ann"});
+  testing::run_steps(world, name, 0, 5);
+  ASSERT_EQ(world.state_of(name), JobState::Paused) << world.reason_of(name);
+  for (int rank = 0; rank < 2; ++rank) world.stopped(name, rank);
+  world.tell(Resume{3, name, "ann", nullptr});
+  world.tick();
+  ASSERT_EQ(world.state_of(name), JobState::Preparing) << world.reason_of(name);
+  EXPECT_EQ(world.place_of(name, 0).worker, "worker-1");
+  EXPECT_EQ(world.place_of(name, 1).worker, "worker-2");
+  EXPECT_EQ(world.job(name).attempt->first_step, 5);
+  EXPECT_EQ(world.job(name).status.restarts, 0);
+}
+
+TEST(Cordons, the_next_attempt_of_a_job_leaves_a_drained_worker) {
+  World world;
+  const std::string name = world.run({.steps = 20, .extra = "checkpoint: {every: 5, directory: /kept}\n"});
+  world.open(registration("worker-2"));
+  testing::run_steps(world, name, 0, 5);
+  world.tell(Drain{1, "worker-0", "ann"});
+  testing::kill_rank(world, name);
+  testing::restart(world, name);
+  EXPECT_EQ(world.place_of(name, 0).worker, "worker-1");
+  EXPECT_EQ(world.place_of(name, 1).worker, "worker-2");
 }
 
 TEST(Cordons, outlive_the_coordinator_and_the_workers_process) {
