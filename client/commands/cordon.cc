@@ -1,6 +1,7 @@
 #include <set>
+#include <string>
+#include <vector>
 
-#include "base/text.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow.h"
 #include "client/commands/terminal.h"

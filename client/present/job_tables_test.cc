@@ -1,6 +1,6 @@
 #include "client/present/job_tables.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 namespace penstock::client {
 namespace {
@@ -137,6 +137,10 @@ TEST(DescribeWorker, shows_every_device) {
             "  DEVICE   STATE      JOB          RANK   EXECUTOR   AGE\n"
             "  cpu:0    assigned   quickstart      2          9    5s\n"
             "  cpu:1    free       -               -          -    5s\n");
+  first.set_drained_by("ann");
+  EXPECT_THAT(describe_worker(std::vector{first, second}, kNow),
+              ::testing::HasSubstr(
+                  "Drained by:     ann (no new ranks; a job leaves it when it is paused and resumed)\n"));
 }
 
 }  // namespace
