@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "coordinator/core/jobs/sample_window.h"
 #include "plan/rebalancing/judge_move.h"
 #include "plan/rebalancing/propose.h"
 #include "plan/rebalancing/sampled_attempt.h"
@@ -137,7 +138,8 @@ SplitAnswer move_to(const SplitQuestion& question, const plan::Proposal& proposa
     return stay("the best split is one that did not pay, or not start, before: " +
                 stages_text(proposal.best));
   if (question.moves.undone.size() >= kMostUndone)
-    return stay(fmt::format("{} moves have not paid already", question.moves.undone.size()));
+    return {.advice = Fixed,
+            .because = fmt::format("{} moves have not paid already", question.moves.undone.size())};
   answer.because =
       fmt::format("stages {} in place of {}; a step takes {:.4g} ms, {:.4g} ms predicted: {}",
                   stages_text(proposal.best), stages_text(proposal.now), 1e3 * proposal.step_seconds,
@@ -148,10 +150,31 @@ SplitAnswer move_to(const SplitQuestion& question, const plan::Proposal& proposa
   return question.spec->rebalance == plan::Rebalance::Apply ? answer : only_said(std::move(answer));
 }
 
+// Where a job has more than is kept of one, more steps would bring no more.
+Status can_be_measured(const plan::JobSpec& spec) {
+  const int64_t held = spec.stages() * int64_t{spec.parallel.pipelines()};
+  const auto steps_most = static_cast<int64_t>(2 * sample_window(static_cast<size_t>(held)) - 1);
+  const int64_t samples = steps_most * spec.microbatches(), needed = plan::ProposalOptions().samples_min;
+  if (samples >= needed) return ok_status();
+  return failed_precondition(
+      "its ranks hold {} stages all together, of each of which the newest {} steps are kept: {} samples, and {} are needed to "
+      "tell splits apart",
+      held, steps_most, samples, needed);
+}
+
+Status was_measured(const SplitQuestion& question) {
+  const bool is_cut = !question.attempts.empty() && question.attempts.back().series.size() >= kSeriesMax;
+  if (!is_cut) return ok_status();
+  return failed_precondition(
+      "of its {} stages on {} ranks not all are measured: {} series are kept of an attempt",
+      question.spec->stages(), question.spec->ranks(), kSeriesMax);
+}
+
 std::string what_rebalancing_cannot_do(const plan::JobSpec& spec) {
   if (spec.rebalance == plan::Rebalance::Off) return "";
-  if (const Status status = plan::can_move_layers(spec); !status.ok())
-    return "its split stays: " + message(status);
+  for (const Status& status : {plan::can_move_layers(spec), can_be_measured(spec)}) {
+    if (!status.ok()) return "its split stays: " + message(status);
+  }
   const bool has_checkpoints = spec.checkpoint.every > 0 && spec.checkpoint.every < spec.train.steps;
   return has_checkpoints ? ""
                          : "without a checkpoint before its end nothing is moved before the job's next start";
@@ -161,8 +184,9 @@ std::string what_rebalancing_cannot_do(const plan::JobSpec& spec) {
 
 SplitAnswer consider_split(const SplitQuestion& question) {
   const plan::JobSpec& spec = *question.spec;
-  if (const Status status = plan::can_move_layers(spec); !status.ok())
-    return {.advice = Fixed, .because = message(status)};
+  for (const Status& status : {plan::can_move_layers(spec), can_be_measured(spec), was_measured(question)}) {
+    if (!status.ok()) return {.advice = Fixed, .because = message(status)};
+  }
   const std::vector<plan::MeasuredRun> runs = runs_of(question.attempts);
   if (runs.empty() || runs.back().split != spec.parallel.split) return stay("it has not been measured yet");
   if (!question.moves.file_before.empty()) return judge_move(question, runs);

@@ -286,6 +286,51 @@ TEST(ConsiderSplit, split_that_is_not_measured_stays) {
   EXPECT_EQ(consider_split(question).because, "it has not been measured yet");
 }
 
+std::shared_ptr<const plan::JobSpec> job_of_pipelines(int pipelines, int microbatches, int stages = 2) {
+  std::string yaml = job_yaml(
+      {.pipeline = stages, .data = pipelines, .extra = "checkpoint: {every: 1}\nrebalance: apply\n"});
+  const std::string batch = "global_batch_size: 4";
+  yaml.replace(yaml.find(batch), batch.size(),
+               fmt::format("global_batch_size: {}", pipelines * microbatches));
+  const auto spec = plan::parse_job_spec(yaml);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return std::make_shared<const plan::JobSpec>(*spec);
+}
+
+// It would be asked about at every checkpoint, for ever.
+TEST(ConsiderSplit, job_of_which_too_little_is_kept_is_told_so_once_and_at_its_submission) {
+  const auto spec = job_of_pipelines(4000, 6);
+  const SplitAnswer answer = consider_split({.spec = spec, .steps_left = 100});
+  EXPECT_EQ(answer.advice, SplitAdvice::Fixed) << answer.because;
+  EXPECT_EQ(
+      answer.because,
+      "its ranks hold 8000 stages all together, of each of which the newest 7 steps are kept: 42 samples, and 100 are "
+      "needed to tell splits apart");
+  ASSERT_EQ(notes_of(spec).size(), 1u);
+  EXPECT_EQ(notes_of(spec)[0], "rebalance: its split stays: " + answer.because);
+  const auto longer = job_of_pipelines(4000, 15);
+  EXPECT_EQ(consider_split({.spec = longer, .steps_left = 100}).advice, SplitAdvice::Stay);
+  EXPECT_TRUE(notes_of(longer).empty());
+}
+
+TEST(ConsiderSplit, job_that_is_not_measured_as_a_whole_is_told_so_once) {
+  const auto spec = job_of_pipelines(4000, 16, 4);
+  Measurements measurements;
+  measurements.begin(1, "1f1b", stage_items(*spec), static_cast<size_t>(spec->ranks()));
+  std::vector<StepReport> reports(static_cast<size_t>(spec->ranks()));
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    reports[rank].rank = RankIndex(static_cast<int64_t>(rank));
+    reports[rank].stages = {{StageIndex(static_cast<int64_t>(rank % 4)), 0.01, 0.01, 0.01, 0.01, 2, 2}};
+  }
+  for (int step = 0; step < kWarmUpSteps + 1; ++step) measurements.add(reports);
+  measurements.add(std::vector<WaitParts>(reports.size()));
+  const SplitAnswer answer =
+      consider_split({.spec = spec, .attempts = {measurements.attempts().back()}, .steps_left = 100});
+  EXPECT_EQ(answer.advice, SplitAdvice::Fixed) << answer.because;
+  EXPECT_EQ(answer.because,
+            "of its 4 stages on 16000 ranks not all are measured: 131072 series are kept of an attempt");
+}
+
 TEST(ConsiderSplit, move_is_undone_when_both_halves_of_the_steps_since_then_ask_for_it) {
   Noise noise;
   const auto before = wide_job();

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "coordinator/core/jobs/sample_window.h"
+
 namespace penstock::coordinator {
 namespace {
 
@@ -48,6 +50,11 @@ MeasuredKind kind_of(plan::ActionKind kind) {
 
 }  // namespace
 
+size_t sample_window(size_t held) {
+  return std::clamp(kSamplesOfAnAttempt / std::max<size_t>(1, kSeriesOfAStage * held), kWindowLeast,
+                    kWindowMost);
+}
+
 MedianAndTail summarised(const std::vector<float>& samples) {
   if (samples.empty()) return {};
   std::vector<float> sorted = samples;
@@ -59,8 +66,7 @@ void Measurements::begin(int64_t attempt, const std::string& schedule, std::vect
                          size_t held) {
   // An attempt that did no step has nothing to say.
   if (!attempts_.empty() && attempts_.back().steps == 0) attempts_.pop_back();
-  window_ = std::clamp(kSamplesOfAnAttempt / std::max<size_t>(1, kSeriesOfAStage * held), kWindowLeast,
-                       kWindowMost);
+  window_ = sample_window(held);
   reported_ = 0;
   loads_ = {};
   places_.clear();
