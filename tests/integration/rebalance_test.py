@@ -139,8 +139,9 @@ class EmulatedPipeline(unittest.TestCase):
 
 
 class BitsOfARebalancedJob(unittest.TestCase):
-    """Two ranks; nearly everything on the second, so that no noise of a busy machine hides what a move brings. When that is
-    seen depends on the machine, so jobs are ended some steps later, and held against as many steps of one that stays."""
+    """Two ranks; a job that moves by itself has nearly everything on the second, so that no noise of a busy machine hides what a
+    move brings. When that is seen depends on the machine, so jobs are ended some steps later, and held against as many steps of
+    one that stays."""
 
     STEPS_AFTER_A_MOVE = 60
     ASK_EVERY = 40  # steps
