@@ -143,9 +143,11 @@ std::string table_text(const PlanningAnswer& answer) {
 
 std::string curve_text(const PlanningAnswer& answer) {
   if (answer.curve.size() < 2) return "";
-  Table table({{"WITH A PEAK OF", Table::Align::Right}, {"STEP", Table::Align::Right}});
+  using enum Table::Align;
+  Table table({{"WITH A PEAK OF", Right}, {"STEP", Right}, {"PLAN"}, {"V", Right}});
   for (const PlannedStep& step : answer.curve) {
-    table.add_row({plan::human_bytes(step.partition.peak_bytes), planned_time(step.step_ns)});
+    table.add_row({plan::human_bytes(step.partition.peak_bytes), planned_time(step.step_ns),
+                   step.choice.schedule, fmt::format("{}", step.choice.stages_per_rank)});
   }
   return "\n" + table.text();
 }
@@ -181,6 +183,11 @@ std::string sizes_text(const Planned& planned) {
 }
 
 std::string costs_text(const Planned& planned) {
+  if (!planned.model.is_measured) {
+    return fmt::format(
+        "costs: {}; steps are as long as these rates say, ratios between them may be off by {:.1f} %\n",
+        planned.model.source, 100 * planned.model.error);
+  }
   return fmt::format("costs: {}; predictions may be off by {:.1f} % of a step\n", planned.model.source,
                      100 * planned.model.error);
 }

@@ -23,9 +23,9 @@ std::string oversized_line(const std::vector<plan::LayerCost>& layers,
                            const std::optional<plan::OversizedLayer>& oversized) {
   if (!oversized) return "";
   return fmt::format(
-      "{} alone exceeds the ideal stage of {} by {:.0f} %: partitioning cannot help; shard it\n",
-      layers[static_cast<size_t>(oversized->layer)].name, planned_time(oversized->ideal_ns),
-      oversized->above_percent());
+      "{} alone takes {:.0f} % more than the ideal stage of {}: below that partitioning cannot help; shard it\n",
+      layers[static_cast<size_t>(oversized->layer)].name, oversized->above_percent(),
+      planned_time(oversized->ideal_ns));
 }
 
 }  // namespace penstock::client

@@ -16,7 +16,7 @@ std::string planned_time(int64_t nanoseconds);
 // Where nothing fits into the budgets: what would.
 std::string missing_memory(std::optional<int64_t> missing_bytes, std::optional<int64_t> smallest_budget);
 
-// A line that says that partitioning cannot help, or nothing.
+// A line that says beyond what partitioning cannot help, or nothing.
 std::string oversized_line(const std::vector<plan::LayerCost>& layers,
                            const std::optional<plan::OversizedLayer>& oversized);
 

@@ -268,8 +268,8 @@ TEST_F(Planning, a_model_is_planned_from_its_config_and_says_that_rates_are_no_m
   const Ran table = penstock(command);
   EXPECT_THAT(
       table.out,
-      HasSubstr("costs: rates of 10 TFLOP/s and 500 GB/s, not measurements; predictions may be off by "
-                "4.0 % of a step\n"));
+      HasSubstr("costs: rates of 10 TFLOP/s and 500 GB/s, not measurements; steps are as long as these rates say, "
+                "ratios between them may be off by 4.0 %\n"));
   // Of a folder too, and the split goes into a Megatron layout.
   EXPECT_EQ(
       penstock("plan --from-config . -p 4 --global-batch-size 16 --sequence-length 256 -o megatron-layout")

@@ -127,23 +127,45 @@ std::string slower_text(const PlannedStep& step, const PlannedStep& chosen) {
                      100 * (static_cast<double>(step.step_ns) / static_cast<double>(chosen.step_ns) - 1));
 }
 
+// A plan whose job file is not accepted, and why.
+struct Refused {
+  Candidate candidate;
+  std::string reason;
+};
+
+bool is_refused(const PlannedStep& step, const std::vector<Refused>& refused) {
+  return std::any_of(refused.begin(), refused.end(),
+                     [&](const Refused& each) { return each.candidate.step == &step; });
+}
+
 // The fastest of another schedule, at the same size.
-std::string next_schedule_text(const Candidate& chosen) {
+std::string next_schedule_text(const Candidate& chosen, const std::vector<Refused>& refused) {
   for (const PlannedStep& step : chosen.sized->answer.plans) {
-    if (step.choice == chosen.step->choice) continue;
+    if (step.choice == chosen.step->choice || is_refused(step, refused)) continue;
     return fmt::format("; next is {} ({})", stages_text(step.choice), slower_text(step, *chosen.step));
   }
   return "";
 }
 
 // The fastest of another size.
-std::string next_size_text(const std::vector<PlannedJobSize>& sizes, const Candidate& chosen) {
+std::string next_size_text(const std::vector<PlannedJobSize>& sizes, const Candidate& chosen,
+                           const std::vector<Refused>& refused) {
   for (const PlannedJobSize& sized : sizes) {
-    if (&sized == chosen.sized || sized.answer.plans.empty()) continue;
-    return fmt::format("; next is {} ({})", sized.job.train.microbatch_size,
-                       slower_text(sized.answer.plans.front(), *chosen.step));
+    for (const PlannedStep& step : sized.answer.plans) {
+      if (&sized == chosen.sized || is_refused(step, refused)) continue;
+      return fmt::format("; next is {} ({})", sized.job.train.microbatch_size,
+                         slower_text(step, *chosen.step));
+    }
   }
   return "";
+}
+
+// The fastest plan that was refused, where it is faster than the chosen one.
+std::vector<std::string> refusal_notes(const Candidate& chosen, const std::vector<Refused>& refused) {
+  if (refused.empty() || refused.front().candidate.step->step_ns >= chosen.step->step_ns) return {};
+  const PlannedStep& step = *refused.front().candidate.step;
+  return {fmt::format("{} would be faster ({}) but is refused: {}", stages_text(step.choice),
+                      slower_text(step, *chosen.step), refused.front().reason)};
 }
 
 std::string stopped_text(const std::string& missing) {
@@ -186,19 +208,21 @@ bool is_cut_short(const std::vector<PlannedJobSize>& sizes) {
 }
 
 std::vector<std::string> notes_of(const AutoFields& asked, const std::vector<PlannedJobSize>& sizes,
-                                  const Candidate& chosen, const LayerCostModel& model) {
+                                  const Candidate& chosen, const std::vector<Refused>& refused,
+                                  const LayerCostModel& model) {
   const PlannedStep& step = *chosen.step;
   std::vector<std::string> notes;
   if (asked.schedule) {
     notes.push_back(fmt::format("schedule: auto is {}: a step of {}, {:.1f} % bubble{}",
                                 stages_text(step.choice), time_text(step.step_ns), 100 * step.bubble_fraction,
-                                next_schedule_text(chosen)));
+                                next_schedule_text(chosen, refused)));
   }
   if (asked.microbatch_size) {
     notes.push_back(fmt::format("microbatch_size: auto is {}: a step of {}{}",
                                 chosen.sized->job.train.microbatch_size, time_text(step.step_ns),
-                                next_size_text(sizes, chosen)));
+                                next_size_text(sizes, chosen, refused)));
   }
+  for (std::string& note : refusal_notes(chosen, refused)) notes.push_back(std::move(note));
   if (!step.partition.recomputed.empty())
     notes.push_back(
         fmt::format("{} blocks recompute to fit the memory budget", step.partition.recomputed.size()));
@@ -243,9 +267,10 @@ StatusOr<std::string> planned_text(const std::string& yaml, const PlannedFields&
 StatusOr<AutoPlan> first_accepted(const std::string& yaml, const AutoFields& asked,
                                   const std::vector<PlannedJobSize>& sizes, const LayerCostModel& model) {
   Status refusal = no_plan(sizes, model);
+  std::vector<Refused> refused;
   for (const Candidate& candidate : candidates_of(sizes)) {
     AutoPlan plan;
-    plan.notes = notes_of(asked, sizes, candidate, model);
+    plan.notes = notes_of(asked, sizes, candidate, refused, model);
     StatusOr<std::string> text = planned_text(yaml, fields_of(asked, candidate), *candidate.step, plan.notes);
     Status status = text.status();
     if (status.code() == StatusCode::kFailedPrecondition)
@@ -255,6 +280,7 @@ StatusOr<AutoPlan> first_accepted(const std::string& yaml, const AutoFields& ask
       plan.yaml = *std::move(text);
       return plan;
     }
+    refused.push_back({candidate, message(status)});
     refusal = status;
   }
   return refusal;

@@ -103,7 +103,9 @@ std::string planning_to_json(const ModelSpec& model, const PlanningRequest& requ
   for (const PlannedStep& step : answer.curve) {
     json["curve"].push_back({{"peak_bytes", step.partition.peak_bytes},
                              {"step_ms", in_ms(step.step_ns)},
-                             {"slowest_ms", in_ms(step.partition.slowest_ns)}});
+                             {"slowest_ms", in_ms(step.partition.slowest_ns)},
+                             {"schedule", step.choice.schedule},
+                             {"stages_per_rank", step.choice.stages_per_rank}});
   }
   json["left_out"] = Json::array();
   for (const LeftOut& left_out : answer.left_out) {

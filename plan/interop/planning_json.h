@@ -32,8 +32,8 @@ struct PlanningBasis {
 // {"costs": {"source", "error_percent", "measured"}, "microbatch_size", "microbatch_sizes": [{"microbatch_size", "step_ms",
 //  "schedule", "stages_per_rank", "bubble_fraction", "peak_bytes"}, ...], "plans": [{"schedule", "stages_per_rank", "placement", "step_ms", "bubble_fraction", "peak_bytes" (per rank), "rank_ms",
 //  "slowest_ms", "limit", "split" (items), "recomputed" (items), "exact"}, ...], "baselines": {"uniform": {...} or
-//  {"refused": why}}, "curve": [{"peak_bytes", "step_ms", "slowest_ms"}], "left_out": [{"schedule", "stages_per_rank",
-//  "reason"}], "oversized": {...}?, "missing_bytes"?, "smallest_budget_bytes"?}
+//  {"refused": why}}, "curve": [{"peak_bytes", "step_ms", "slowest_ms", "schedule", "stages_per_rank"}], "left_out":
+//  [{"schedule", "stages_per_rank", "reason"}], "oversized": {...}?, "missing_bytes"?, "smallest_budget_bytes"?}
 std::string planning_to_json(const ModelSpec& model, const PlanningRequest& request,
                              const PlanningAnswer& answer, const PlanningBasis& basis);
 

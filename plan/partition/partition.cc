@@ -130,26 +130,25 @@ Status check(const PartitionRequest& request) {
 
 // --- the searches.
 
-// The limit rises until something is found: the nearer it is to the best, the less there is to look at.
+// The limit rises until something is found: the nearer it is to the best, the less there is to look at. What is found before
+// the model stops the search need not be the best.
 template <template <typename> class Search>
 std::optional<std::vector<int>> exact_split(CostModel& model) {
   const int64_t least = model.least_cost();
   const int64_t most = model.cost_max() - least;
   for (int64_t above = std::min(least / 32 + 1, most);; above = above < most / 4 ? 4 * above : most) {
     if (const auto slowest = Search<Slowest>(model).best_within(least + above)) {
-      return Search<TieBreak>(model).best_within(slowest->merit.cost)->boundaries;
+      const auto evenest = Search<TieBreak>(model).best_within(slowest->merit.cost);
+      return evenest ? evenest->boundaries : slowest->boundaries;
     }
-    if (above == most) return std::nullopt;
+    if (above == most || model.is_stopped()) return std::nullopt;
   }
 }
 
 std::optional<std::vector<int>> searched_split(const PartitionRequest& request, CostModel& model) {
   CostModel bytes(request, Objective::Bytes);
-  for (std::vector<int> start :
-       {balanced_stages(request), equal_counts(layers_of(request), stages_of(request))}) {
-    if (auto split = improve_split(model, bytes, std::move(start))) return split;
-  }
-  return std::nullopt;
+  return improve_split(model, bytes,
+                       {balanced_stages(request), equal_counts(layers_of(request), stages_of(request))});
 }
 
 bool has_exact_search(const PartitionRequest& request) {
@@ -157,10 +156,24 @@ bool has_exact_search(const PartitionRequest& request) {
          (request.stages_per_rank == 2 && layers_of(request) <= kTwoStageLayersMax);
 }
 
-std::optional<std::vector<int>> best_split(const PartitionRequest& request, CostModel& model) {
-  if (request.stages_per_rank == 1) return exact_split<OneStageSearch>(model);
-  if (has_exact_search(request)) return exact_split<TwoStageSearch>(model);
-  return searched_split(request, model);
+struct FoundSplit {
+  std::vector<int> boundaries;
+  bool exact = false;
+};
+
+std::optional<FoundSplit> best_split(const PartitionRequest& request, Objective objective) {
+  if (has_exact_search(request)) {
+    CostModel model(request, objective);
+    std::optional<std::vector<int>> split = request.stages_per_rank == 1 ? exact_split<OneStageSearch>(model)
+                                                                         : exact_split<TwoStageSearch>(model);
+    const bool is_proven = !model.is_stopped();
+    if (split) return FoundSplit{*std::move(split), is_proven && !model.thinned()};
+    if (is_proven) return std::nullopt;
+  }
+  CostModel model(request, objective);
+  std::optional<std::vector<int>> split = searched_split(request, model);
+  if (!split) return std::nullopt;
+  return FoundSplit{*std::move(split), false};
 }
 
 // --- what a split costs, layer by layer.
@@ -221,13 +234,12 @@ StatusOr<Partition> costed(const PartitionRequest& request, std::vector<int> bou
 }
 
 std::optional<Partition> solve(const PartitionRequest& request, Objective objective) {
-  CostModel model(request, objective);
-  std::optional<std::vector<int>> split = best_split(request, model);
+  std::optional<FoundSplit> split = best_split(request, objective);
   if (!split) return std::nullopt;
-  StatusOr<Partition> plan = costed(request, *std::move(split), objective);
+  StatusOr<Partition> plan = costed(request, std::move(split->boundaries), objective);
   PENSTOCK_CHECK(plan.ok(), "{}",
                  message(plan.status()));  // the choice with the fewest bytes is never left out
-  plan->exact = plan->exact && !model.thinned() && has_exact_search(request);
+  plan->exact = plan->exact && split->exact;
   return *std::move(plan);
 }
 
@@ -268,9 +280,15 @@ StatusOr<PartitionAnswer> partition(const PartitionRequest& request) {
     answer.plan = *std::move(plan);
     return answer;
   }
-  answer.feasible = false;
   PENSTOCK_ASSIGN_OR_RETURN(answer.plan, smallest_peak_partition(request));
-  answer.missing_bytes = missing_bytes(request, answer.plan);
+  const int64_t missing = missing_bytes(request, answer.plan);
+  if (missing <= 0) {  // it fits, though the search did not meet it
+    PENSTOCK_ASSIGN_OR_RETURN(answer.plan, costed(request, answer.plan.boundaries, Objective::Time));
+    answer.plan.exact = false;
+    return answer;
+  }
+  answer.feasible = false;
+  answer.missing_bytes = missing;
   if (request.budget_bytes.size() == 1) answer.smallest_budget = answer.plan.peak_bytes;
   return answer;
 }
@@ -321,6 +339,7 @@ std::vector<int> balanced_stages(const PartitionRequest& request) {
   apart.placement = StagePlacement::Loop;
   apart.budget_bytes.clear();
   apart.current_rank.clear();
+  apart.keep_going = nullptr;
   apart.rank_speed.clear();
   for (int stage = 0; stage < apart.ranks && !request.rank_speed.empty(); ++stage) {
     const int rank = rank_of_stage(request.placement, request.ranks, stage);
@@ -328,7 +347,7 @@ std::vector<int> balanced_stages(const PartitionRequest& request) {
   }
   for (LayerCost& layer : apart.layers) layer.recompute.reset();
   CostModel model(apart, Objective::Time);
-  return *exact_split<OneStageSearch>(model);
+  return exact_split<OneStageSearch>(model).value_or(equal_counts(layers_of(request), stages_of(request)));
 }
 
 std::vector<int> equal_counts(int layers, int stages) {

@@ -14,10 +14,14 @@
 //
 // Under a budget each rank recomputes what costs it the least time to fit, and no more.
 //
+// A search ends after a fixed amount of work, about a second's, or when the request's keep_going says no: what was found by then, or
+// by local search in as much work again, is the answer, which says that it need not be the best one (Partition::exact).
+//
 // Pure; any thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,6 +63,7 @@ struct PartitionRequest {
   std::vector<int64_t> budget_bytes;  // one of every rank, or one a rank; empty: any; below 0: none fits
   std::vector<int> current_rank;      // of each layer, for the tie-break; empty: nothing is placed yet
   bool allow_empty_stages = false;    // Megatron's layouts may have them, a job's split may not
+  std::function<bool()> keep_going;   // empty: yes
 };
 
 struct Partition {

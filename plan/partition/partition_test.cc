@@ -286,6 +286,48 @@ TEST(PartitionTest, a_budget_holds_with_more_stages_a_rank_too) {
   EXPECT_GE(answer->plan.slowest_ns, free.slowest_ns);
 }
 
+// Layers that are all different, so that every choice of those that recompute counts.
+PartitionRequest many_choices(int layers, int ranks, int stages_per_rank) {
+  PartitionRequest request;
+  request.ranks = ranks;
+  request.stages_per_rank = stages_per_rank;
+  for (int l = 0; l < layers; ++l) {
+    LayerCost& cost = request.layers.emplace_back(layer(8'000'000 + l * 190'007, 100'000 + l, 1'000'000));
+    cost.recompute = LayerOption{cost.keep.time_ns * 4 / 3 + l % 7, 10'000 + l, 1'000'000};
+  }
+  for (int stage = 0; stage < ranks * stages_per_rank; ++stage)
+    request.in_flight.push_back(ranks * stages_per_rank - stage);
+  request.budget_bytes = {60'000'000};
+  return request;
+}
+
+TEST(PartitionTest, a_search_ends_after_a_fixed_amount_of_work_and_is_never_worse_than_equal_counts) {
+  // Sums of hundreds of choices for each of a rank's eight stages once took minutes.
+  const PartitionRequest request = many_choices(256, 16, 8);
+  const auto answer = partition(request);
+  ASSERT_TRUE(answer.ok() && answer->feasible);
+  EXPECT_FALSE(answer->plan.exact);
+  EXPECT_LE(answer->plan.peak_bytes, request.budget_bytes[0]);
+  EXPECT_LE(answer->plan.slowest_ns, evaluate_partition(request, equal_counts(256, 128))->slowest_ns);
+}
+
+TEST(PartitionTest, a_search_that_may_not_go_on_answers_with_what_it_has) {
+  PartitionRequest request = many_choices(150, 16, 2);
+  int asked = 0;
+  request.keep_going = [&] { return ++asked < 1; };
+  const auto answer = partition(request);
+  EXPECT_GE(asked, 1);
+  ASSERT_TRUE(answer.ok() && answer->feasible);
+  EXPECT_FALSE(answer->plan.exact);
+  EXPECT_LE(answer->plan.peak_bytes, request.budget_bytes[0]);
+  request.budget_bytes = {1};  // nothing fits
+  const auto nothing = partition(request);
+  ASSERT_TRUE(nothing.ok());
+  EXPECT_FALSE(nothing->feasible);
+  request.budget_bytes = {*nothing->smallest_budget};
+  EXPECT_TRUE(partition(request)->feasible);
+}
+
 TEST(PartitionTest, every_layer_lies_on_one_stage_whatever_the_counts) {
   // 30 layers on 4 ranks became 28 (NVIDIA/Megatron-LM issue 1304), a remainder was dropped (pytorch/torchtitan PR 963).
   for (int count = 1; count <= 40; ++count) {

@@ -13,6 +13,7 @@ namespace penstock::plan {
 namespace {
 
 constexpr int kCurvePoints = 8;
+constexpr int kCurvePointsOfSchedule = 4;
 constexpr int64_t kRankBytesMax = int64_t{1} << 50;
 constexpr int kLatencyNsMax = 1'000'000'000;
 constexpr int64_t kUpdateNsMax = 1'000'000'000'000'000;
@@ -64,14 +65,27 @@ std::vector<std::vector<int>> starts_of(const PlanningRequest& request, const Pl
 
 // Nothing where no split is known that fits the budget.
 StatusOr<std::optional<PlannedStep>> fastest(const PlanningRequest& request, const Playable& playable,
-                                             PartitionAnswer& answer) {
-  PENSTOCK_ASSIGN_OR_RETURN(SplitPlayer player, SplitPlayer::of(request, playable));
+                                             PartitionAnswer& answer, SplitPlayer& player) {
   SplitSearch search(request, playable, player);
   const auto boundaries = search.best_from(starts_of(request, playable, answer));
   if (!boundaries && !answer.feasible) return std::nullopt;
   if (!boundaries) return player.play(std::move(answer.plan));  // it says why it cannot be played
   PENSTOCK_ASSIGN_OR_RETURN(Partition partition, evaluate_partition(playable.partition, *boundaries));
   return player.play(std::move(partition));
+}
+
+// Leaves those that no other beats in time and memory, fastest first, and of many some with the ends.
+void keep_worth_while(std::vector<PlannedStep>& steps) {
+  std::stable_sort(steps.begin(), steps.end(), is_better);
+  std::vector<PlannedStep> kept;
+  for (PlannedStep& step : steps) {
+    if (kept.empty() || step.partition.peak_bytes < kept.back().partition.peak_bytes)
+      kept.push_back(std::move(step));
+  }
+  steps.clear();
+  const size_t last = kept.size() - 1, points = std::min<size_t>(kept.size(), kCurvePoints);
+  for (size_t point = 0; point < points; ++point)
+    steps.push_back(std::move(kept[points == 1 ? 0 : point * last / (points - 1)]));
 }
 
 // --- the answer.
@@ -162,7 +176,7 @@ class Planner {
     add_baseline("uniform", Lighter::None);
     add_baseline("last-lighter", Lighter::Last);
     add_baseline("ends-lighter", Lighter::Ends);
-    add_curve();
+    if (!answer_.curve.empty()) keep_worth_while(answer_.curve);
     return std::move(answer_);
   }
 
@@ -199,7 +213,9 @@ class Planner {
     StatusOr<PartitionAnswer> split = partition(playable->partition);
     if (!split.ok()) return leave_out(message(split.status()));
     answer_.oversized = split->oversized;
-    StatusOr<std::optional<PlannedStep>> step = fastest(request_, *playable, *split);
+    StatusOr<SplitPlayer> player = SplitPlayer::of(request_, *playable);
+    if (!player.ok()) return leave_out(message(player.status()));
+    StatusOr<std::optional<PlannedStep>> step = fastest(request_, *playable, *split, *player);
     if (!step.ok()) return leave_out(message(step.status()));
     if (!*step) {
       note_smallest(*split, answer_);
@@ -208,6 +224,7 @@ class Planner {
     (*step)->limit = limit_of(*playable, **step, answer_.oversized);
     add_searched_program(request_, *playable, **step);
     answer_.plans.push_back(**std::move(step));
+    if (!request_.only_plans) add_to_curve(*playable, *player);
     if (choice == request_.asked) asked_ = *std::move(playable);
   }
 
@@ -229,21 +246,18 @@ class Planner {
     return ok_status();
   }
 
-  // Splits whose times are too long to be played are not shown.
-  void add_curve() {
-    if (answer_.plans.empty()) return;
-    PlanningRequest of_best = request_;
-    of_best.asked = answer_.plans.front().choice;
-    if (of_best.asked != request_.asked) of_best.program.reset();
-    if (answer_.plans.front().program) of_best.program = answer_.plans.front().program;
-    StatusOr<Playable> made = make_playable(of_best, of_best.asked);
-    if (!made.ok()) return;
-    StatusOr<std::vector<Partition>> partitions = time_memory_curve(made->partition, kCurvePoints);
+  // The newest plan, and splits that need less memory.
+  void add_to_curve(const Playable& playable, SplitPlayer& player) {
+    answer_.curve.push_back(answer_.plans.back());
+    if (is_over(request_)) return;
+    StatusOr<std::vector<Partition>> partitions =
+        time_memory_curve(playable.partition, kCurvePointsOfSchedule);
     if (!partitions.ok()) return;
     for (Partition& partition : *partitions) {
-      StatusOr<SplitPlayer> player = SplitPlayer::of(request_, *made);
-      StatusOr<PlannedStep> step = player->play(std::move(partition));
-      if (step.ok()) answer_.curve.push_back(*std::move(step));
+      StatusOr<PlannedStep> step = player.play(std::move(partition));
+      if (!step.ok()) continue;  // longer than can be counted
+      add_searched_program(request_, playable, *step);
+      answer_.curve.push_back(*std::move(step));
     }
   }
 

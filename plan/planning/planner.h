@@ -62,7 +62,7 @@ struct PlanningRequest {
   // Forwards, of one stage each, that a rank may hold with a searched schedule; 0: any. None: as many as with 1f1b.
   std::optional<int64_t> search_limit;
   std::optional<StageCosts> search_costs;  // of every stage; none: those of stages of equal time
-  // Asked before anything that takes long. Empty: yes.
+  // Asked before and while anything takes long. Empty: yes.
   std::function<bool()> keep_going;
   bool only_plans = false;  // no baselines and no curve
 };
@@ -91,7 +91,7 @@ struct LeftOut {
 struct PlanningAnswer {
   std::vector<PlannedStep> plans;  // fastest first; of equal ones the lower peak
   std::vector<Baseline> baselines;
-  std::vector<PlannedStep> curve;  // of the best plan's schedule: what less memory costs
+  std::vector<PlannedStep> curve;  // of all schedules: what less memory costs, the best plan first
   std::vector<LeftOut> left_out;
   bool is_cut_short = false;                // keep_going said no
   std::vector<ScheduleChoice> not_reached;  // then: those that nothing is known of

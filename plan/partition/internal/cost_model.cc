@@ -115,18 +115,29 @@ std::optional<TimeAndBytes> CostModel::plain(int rank, std::span<const Run> runs
 std::optional<TimeAndBytes> CostModel::chosen(int rank, std::span<const Run> runs) {
   Front before = {{0, 0}};
   for (const Run& run : runs.first(runs.size() - 1)) {
-    before = sum_of(before, fronts_.of(run.stage, run.begin, run.end), thinned_);
+    before = fronts_.with_run(std::move(before), run.stage, run.begin, run.end);
   }
   const Front& last = fronts_.of(runs.back().stage, runs.back().begin, runs.back().end);
   if (objective_ == Objective::Bytes) {
     return TimeAndBytes{before.back().time_ns + last.back().time_ns, before.back().bytes + last.back().bytes};
   }
+  points_ += static_cast<int64_t>(before.size() + last.size());
   const TimeAndBytes best = fastest_within(before, last, budgets_[at(rank)]);
   if (best.time_ns < 0) return std::nullopt;
   return best;
 }
 
+bool CostModel::is_stopped() {
+  constexpr int64_t kWorkMax = 50'000'000, kAskAfterWork = 1'000'000;
+  const int64_t work = this->work();
+  if (is_stopped_ || work - asked_at_ < kAskAfterWork) return is_stopped_;
+  asked_at_ = work;
+  is_stopped_ = work > kWorkMax || (request_.keep_going && !request_.keep_going());
+  return is_stopped_;
+}
+
 std::optional<RankCost> CostModel::rank_cost(int rank, std::span<const Run> runs) {
+  ++evaluations_;
   const std::optional<TimeAndBytes> sum = recomputes_ ? chosen(rank, runs) : plain(rank, runs);
   if (!sum) return std::nullopt;
   const int64_t time = on_rank(rank, sum->time_ns);

@@ -48,11 +48,16 @@ class CostModel {
   int64_t cost_max() const { return cost_max_; }  // no rank of any split costs more
 
   const PartitionRequest& request() const { return request_; }
-  bool thinned() const { return thinned_ || fronts_.thinned(); }
+  bool thinned() const { return fronts_.thinned(); }
+
+  // Whether a search has to end: it has done what one may (about a second), or keep_going says no.
+  bool is_stopped();
 
  private:
   using Wide = __int128;
 
+  // In evaluations of ranks that do not recompute; points of fronts are a few of them.
+  int64_t work() const { return evaluations_ + points_ + fronts_.points_made(); }
   static size_t at(int index) { return static_cast<size_t>(index); }
   int64_t speed(int rank) const;
   void set_budgets();
@@ -64,7 +69,6 @@ class CostModel {
   const PartitionRequest& request_;
   Objective objective_;
   bool recomputes_ = false;
-  bool thinned_ = false;
   std::vector<int64_t> budgets_;     // [rank]; where bytes are the objective any fit
   std::vector<int64_t> shortfalls_;  // [rank], of the budget; 0 where time is the objective
   std::vector<int64_t> times_, activations_, statics_, floors_;  // sums of the first l layers
@@ -74,6 +78,9 @@ class CostModel {
   int64_t largest_floor_ = 0;
   int64_t cost_max_ = 0;
   FrontTable fronts_;
+  int64_t evaluations_ = 0, points_ = 0;
+  int64_t asked_at_ = 0;  // how much work there was when keep_going was asked
+  bool is_stopped_ = false;
 };
 
 // In whole nanoseconds, halves up.

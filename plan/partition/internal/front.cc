@@ -6,6 +6,7 @@ namespace penstock::plan {
 namespace {
 
 constexpr size_t kFrontsKept = 1 << 16;
+constexpr size_t kProductMax = 1'024;  // points; beyond, a run is added layer by layer
 
 TimeAndBytes cost_of(const LayerOption& option, int in_flight) {
   return {option.time_ns, option.static_bytes + option.activation_bytes * in_flight};
@@ -16,11 +17,12 @@ uint64_t key_of(int stage, int begin, int end) {
          static_cast<uint64_t>(end);
 }
 
-// Keeps what no faster point beats in bytes.
+bool is_before(const TimeAndBytes& a, const TimeAndBytes& b) {
+  return a.time_ns != b.time_ns ? a.time_ns < b.time_ns : a.bytes < b.bytes;
+}
+
+// Of points in order: what no faster one beats in bytes.
 void keep_sensible(Front& points) {
-  std::sort(points.begin(), points.end(), [](const TimeAndBytes& a, const TimeAndBytes& b) {
-    return a.time_ns != b.time_ns ? a.time_ns < b.time_ns : a.bytes < b.bytes;
-  });
   size_t kept = 0;
   for (const TimeAndBytes& point : points) {
     if (kept == 0 || point.bytes < points[kept - 1].bytes) points[kept++] = point;
@@ -43,17 +45,26 @@ bool thin_out(Front& points) {
 Front layer_front(const LayerCost& layer, int in_flight) {
   Front front = {cost_of(layer.keep, in_flight)};
   if (layer.recompute) front.push_back(cost_of(*layer.recompute, in_flight));
+  std::sort(front.begin(), front.end(), is_before);
   keep_sensible(front);
   return front;
 }
 
 Front sum_of(const Front& first, const Front& second, bool& thinned) {
+  const Front& longer = first.size() < second.size() ? second : first;
+  const Front& shorter = first.size() < second.size() ? first : second;
   Front sums;
-  sums.reserve(first.size() * second.size());
-  for (const TimeAndBytes& a : first) {
-    for (const TimeAndBytes& b : second) sums.push_back({a.time_ns + b.time_ns, a.bytes + b.bytes});
+  sums.reserve(longer.size() * shorter.size());
+  for (const TimeAndBytes& b : shorter) {
+    for (const TimeAndBytes& a : longer) sums.push_back({a.time_ns + b.time_ns, a.bytes + b.bytes});
   }
-  if (sums.size() > 1) keep_sensible(sums);
+  const auto second_row = sums.begin() + static_cast<ptrdiff_t>(longer.size());
+  if (shorter.size() == 2) {
+    std::inplace_merge(sums.begin(), second_row, sums.end(), is_before);
+  } else if (shorter.size() > 2) {
+    std::sort(sums.begin(), sums.end(), is_before);
+  }
+  keep_sensible(sums);
   thinned |= thin_out(sums);
   return sums;
 }
@@ -74,17 +85,29 @@ TimeAndBytes fastest_within(const Front& first, const Front& second, int64_t byt
 
 const Front& FrontTable::of(int stage, int begin, int end) {
   if (kept_.size() >= kFrontsKept) kept_.clear();
-  const int in_flight = request_.in_flight[static_cast<size_t>(stage)];
   int first = begin;
   auto found = kept_.find(key_of(stage, first, end));
   while (found == kept_.end() && first < end) found = kept_.find(key_of(stage, ++first, end));
   Front front = found == kept_.end() ? Front{{0, 0}} : found->second;
   if (found != kept_.end() && first == begin) return found->second;
-  while (first > begin) {
-    --first;
-    front = sum_of(layer_front(request_.layers[static_cast<size_t>(first)], in_flight), front, thinned_);
-  }
+  while (first > begin) front = with_layer(front, stage, --first);
   return kept_.insert_or_assign(key_of(stage, begin, end), std::move(front)).first->second;
+}
+
+Front FrontTable::with_run(Front before, int stage, int begin, int end) {
+  const Front& run = of(stage, begin, end);
+  if (before.size() * run.size() <= kProductMax) {
+    points_made_ += static_cast<int64_t>(before.size() * run.size());
+    return sum_of(before, run, thinned_);
+  }
+  for (int layer = begin; layer < end; ++layer) before = with_layer(before, stage, layer);
+  return before;
+}
+
+Front FrontTable::with_layer(const Front& front, int stage, int layer) {
+  points_made_ += static_cast<int64_t>(2 * front.size());
+  const int in_flight = request_.in_flight[static_cast<size_t>(stage)];
+  return sum_of(front, layer_front(request_.layers[static_cast<size_t>(layer)], in_flight), thinned_);
 }
 
 }  // namespace penstock::plan

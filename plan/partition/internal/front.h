@@ -37,12 +37,18 @@ class FrontTable {
 
   // Valid until the next call of of().
   const Front& of(int stage, int begin, int end);
+  // The sums of a front and a run's.
+  Front with_run(Front before, int stage, int begin, int end);
   bool thinned() const { return thinned_; }
+  int64_t points_made() const { return points_made_; }
 
  private:
+  Front with_layer(const Front& front, int stage, int layer);
+
   const PartitionRequest& request_;
   std::unordered_map<uint64_t, Front> kept_;
   bool thinned_ = false;
+  int64_t points_made_ = 0;
 };
 
 }  // namespace penstock::plan

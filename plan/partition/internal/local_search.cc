@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
+#include <utility>
 
 #include "plan/partition/internal/merit.h"
 
 namespace penstock::plan {
 namespace {
+
+constexpr int64_t kRanksMax = 2'000'000;  // of all splits: some tenths of a second
+constexpr size_t kRanksKept = 1 << 16;
 
 // Less is better, first field first.
 struct Score {
@@ -24,47 +29,97 @@ struct Score {
   }
 };
 
+// Ranks by their runs: most of a split's ranks are those of a split before it.
+class KnownRanks {
+ public:
+  struct Known {
+    std::optional<RankCost> cost;
+    int64_t fewest_bytes = 0;  // where it does not fit
+    int64_t moved = 0;
+  };
+
+  KnownRanks(CostModel& cost, CostModel& bytes) : cost_(cost), bytes_(bytes) {}
+
+  const Known& of(int rank, const std::vector<Run>& runs) {
+    key_.assign({rank});
+    for (const Run& run : runs) key_.insert(key_.end(), {run.begin, run.end});
+    const auto found = known_.find(key_);
+    if (found != known_.end()) return found->second;
+    if (known_.size() >= kRanksKept) known_.clear();
+    return known_.emplace(key_, look(rank, runs)).first->second;
+  }
+
+ private:
+  struct Hash {
+    size_t operator()(const std::vector<int>& key) const {
+      uint64_t hash = 0xcbf29ce484222325ULL;
+      for (const int number : key) hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001b3ULL;
+      return hash;
+    }
+  };
+
+  Known look(int rank, const std::vector<Run>& runs) {
+    Known known;
+    known.cost = cost_.rank_cost(rank, runs);
+    if (!known.cost) known.fewest_bytes = bytes_.rank_cost(rank, runs)->cost;
+    for (const Run& run : runs) known.moved += cost_.moved(rank, run);
+    return known;
+  }
+
+  CostModel& cost_;
+  CostModel& bytes_;
+  std::vector<int> key_;
+  std::unordered_map<std::vector<int>, Known, Hash> known_;
+};
+
 class Climb {
  public:
-  Climb(CostModel& cost, CostModel& bytes) : cost_(cost), bytes_(bytes) {}
+  Climb(CostModel& cost, CostModel& bytes) : cost_(cost), known_(cost, bytes) {
+    const PartitionRequest& request = cost.request();
+    stages_of_.resize(static_cast<size_t>(request.ranks));
+    for (int stage = 0; stage < request.ranks * request.stages_per_rank; ++stage) {
+      const int rank = rank_of_stage(request.placement, request.ranks, stage);
+      stages_of_[static_cast<size_t>(rank)].push_back(stage);
+    }
+  }
 
-  std::vector<int> from(std::vector<int> boundaries) {
+  std::vector<int> from(const std::vector<std::vector<int>>& starts) {
+    std::vector<int> boundaries = starts.front();
     score_ = score_of(boundaries);
-    while (evaluations_ < kEvaluationsMax && step(boundaries)) {
+    for (const std::vector<int>& start : starts) {
+      const Score score = score_of(start);
+      if (!(score < score_)) continue;
+      score_ = score;
+      boundaries = start;
+    }
+    while (!is_stopped() && step(boundaries)) {
     }
     return boundaries;
   }
   bool fits() const { return score_.over_budget == 0; }
 
  private:
-  std::vector<Run> runs_of(const std::vector<int>& boundaries, int rank) const {
-    const PartitionRequest& request = cost_.request();
-    std::vector<Run> runs;
-    for (int stage = 0; stage + 1 < static_cast<int>(boundaries.size()); ++stage) {
-      if (rank_of_stage(request.placement, request.ranks, stage) != rank) continue;
-      runs.push_back(
-          {stage, boundaries[static_cast<size_t>(stage)], boundaries[static_cast<size_t>(stage) + 1]});
-    }
-    return runs;
-  }
-
   Score score_of(const std::vector<int>& boundaries) {
-    ++evaluations_;
     Score score;
     for (int rank = 0; rank < cost_.request().ranks; ++rank) {
-      const std::vector<Run> runs = runs_of(boundaries, rank);
-      const std::optional<RankCost> cost = cost_.rank_cost(rank, runs);
-      if (!cost) {
-        score.over_budget = std::max(score.over_budget, bytes_.rank_cost(rank, runs)->cost);
+      runs_.clear();
+      for (const int stage : stages_of_[static_cast<size_t>(rank)]) {
+        const auto at = static_cast<size_t>(stage);
+        runs_.push_back({stage, boundaries[at], boundaries[at + 1]});
+      }
+      const KnownRanks::Known& known = known_.of(rank, runs_);
+      ++ranks_;
+      if (!known.cost) {
+        score.over_budget = std::max(score.over_budget, known.fewest_bytes);
         continue;
       }
-      int64_t moved = 0;
-      for (const Run& run : runs) moved += cost_.moved(rank, run);
-      score.slowest = std::max(score.slowest, cost->cost);
-      score.ties = score.ties.with(*cost, moved);
+      score.slowest = std::max(score.slowest, known.cost->cost);
+      score.ties = score.ties.with(*known.cost, known.moved);
     }
     return score;
   }
+
+  bool is_stopped() { return ranks_ >= kRanksMax || cost_.is_stopped(); }
 
   bool is_split(const std::vector<int>& boundaries) const {
     const int least = cost_.request().allow_empty_stages ? 0 : 1;
@@ -80,7 +135,7 @@ class Climb {
     for (size_t first = 1; first + 1 < boundaries.size(); ++first) {
       for (const int by : {-1, 1}) {
         std::vector<int> shifted = boundaries;
-        for (size_t last = first; last + 1 < boundaries.size() && evaluations_ < kEvaluationsMax; ++last) {
+        for (size_t last = first; last + 1 < boundaries.size() && !is_stopped(); ++last) {
           shifted[last] += by;
           if (!is_split(shifted)) continue;
           const Score score = score_of(shifted);
@@ -96,16 +151,19 @@ class Climb {
   }
 
   CostModel& cost_;
-  CostModel& bytes_;
+  KnownRanks known_;
+  std::vector<std::vector<int>> stages_of_;  // [rank]
+  std::vector<Run> runs_;
   Score score_;
-  int64_t evaluations_ = 0;
+  int64_t ranks_ = 0;  // looked at
 };
 
 }  // namespace
 
-std::optional<std::vector<int>> improve_split(CostModel& cost, CostModel& bytes, std::vector<int> start) {
+std::optional<std::vector<int>> improve_split(CostModel& cost, CostModel& bytes,
+                                              const std::vector<std::vector<int>>& starts) {
   Climb climb(cost, bytes);
-  std::vector<int> boundaries = climb.from(std::move(start));
+  std::vector<int> boundaries = climb.from(starts);
   if (!climb.fits()) return std::nullopt;
   return boundaries;
 }

@@ -1,5 +1,6 @@
-// More stages a rank than the exact searches take: from a given split, takes the best step while there is one. A step
-// moves one layer from a stage to any other, and those between by one.
+// More stages a rank than the exact searches take: from the best of given splits, takes the best step while there is one. A step
+// moves one layer from a stage to any other, and those between by one. It ends early after a
+// fixed number of ranks that were looked at, or where the model stops it.
 #pragma once
 
 #include <optional>
@@ -9,9 +10,8 @@
 
 namespace penstock::plan {
 
-constexpr int64_t kEvaluationsMax = 200'000;  // of splits
-
 // Nothing when no split within the budget was met. `cost` and `bytes` (Objective::Bytes) are models of one request.
-std::optional<std::vector<int>> improve_split(CostModel& cost, CostModel& bytes, std::vector<int> start);
+std::optional<std::vector<int>> improve_split(CostModel& cost, CostModel& bytes,
+                                              const std::vector<std::vector<int>>& starts);
 
 }  // namespace penstock::plan

@@ -29,13 +29,13 @@ class OneStageSearch {
         least_(model.request().allow_empty_stages ? 0 : 1),
         begins_(static_cast<size_t>(ranks_), std::vector<int>(static_cast<size_t>(layers_) + 1, -1)) {}
 
-  // The best split with no rank above `limit`.
+  // The best split with no rank above `limit`; nothing, too, where the model stops the search.
   std::optional<Found<Merit>> best_within(int64_t limit) {
     Row before(layers_), after(layers_);
     before.put(0, Merit{});
     for (int rank = 0; rank < ranks_; ++rank) {
       fill(rank, before, after, limit);
-      if (after.is_empty()) return std::nullopt;
+      if (after.is_empty() || model_.is_stopped()) return std::nullopt;
       std::swap(before, after);
       after.clear();
     }
@@ -69,7 +69,7 @@ class OneStageSearch {
     const int most = layers_ - least_ * behind;
     int end = behind == 0 ? layers_ : before.first + least_;
     while (end < most && !model_.can_hold(rank + 1, model_.floor_sum(end, layers_), limit)) ++end;
-    for (; end <= most; ++end) {
+    for (; end <= most && !model_.is_stopped(); ++end) {
       if (const std::optional<Merit> best = best_at(rank, end, before, limit)) {
         after.put(end, *best);
       } else if (end - least_ > before.last) {

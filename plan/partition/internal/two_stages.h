@@ -28,9 +28,11 @@ class TwoStageSearch {
         least_(model.request().allow_empty_stages ? 0 : 1),
         reached_(static_cast<size_t>(ranks_) + 1) {}
 
+  // The best split with no rank above `limit`, or the best so far where the model stops the search.
   std::optional<Found<Merit>> best_within(int64_t limit) {
     std::optional<Found<Merit>> best;
     for (const int middle : middles()) {
+      if (model_.is_stopped()) break;
       std::optional<Found<Merit>> found = best_around(middle, limit);
       if (!found || (best && !(found->merit < best->merit))) continue;
       best = std::move(found);
@@ -69,7 +71,10 @@ class TwoStageSearch {
     for (Layer& layer : reached_) clear(layer);
     put(reached_[0], {0, 0}, Merit{}, {0, 0});
     for (int rank = 0; rank < ranks_; ++rank) {
-      for (const State& state : reached_[static_cast<size_t>(rank)].states) extend(rank, state, limit);
+      for (const State& state : reached_[static_cast<size_t>(rank)].states) {
+        if (model_.is_stopped()) return std::nullopt;
+        extend(rank, state, limit);
+      }
       if (reached_[static_cast<size_t>(rank) + 1].states.empty()) return std::nullopt;
     }
     const State whole = {middle_, layers_ - middle_};

@@ -111,6 +111,7 @@ StatusOr<Playable> make_playable(const PlanningRequest& request, const ScheduleC
   partition.rank_speed = request.rank_speed;
   partition.budget_bytes = request.budget_bytes;
   partition.current_rank = request.current_rank;
+  partition.keep_going = request.keep_going;
   return made;
 }
 
