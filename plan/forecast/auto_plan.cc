@@ -164,8 +164,9 @@ std::string next_size_text(const std::vector<PlannedJobSize>& sizes, const Candi
 std::vector<std::string> refusal_notes(const Candidate& chosen, const std::vector<Refused>& refused) {
   if (refused.empty() || refused.front().candidate.step->step_ns >= chosen.step->step_ns) return {};
   const PlannedStep& step = *refused.front().candidate.step;
+  const std::string& reason = refused.front().reason;  // of several lines the first one: a note has one
   return {fmt::format("{} would be faster ({}) but is refused: {}", stages_text(step.choice),
-                      slower_text(step, *chosen.step), refused.front().reason)};
+                      slower_text(step, *chosen.step), reason.substr(0, reason.find('\n')))};
 }
 
 std::string stopped_text(const std::string& missing) {
