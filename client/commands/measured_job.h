@@ -16,10 +16,11 @@ struct MeasuredJob {
   v1::Job job;
   plan::JobSpec spec;
   v1::MeasurementsResponse measurements;
-  std::vector<plan::MeasuredRun> runs;  // oldest first
+  std::vector<plan::MeasuredRun> runs;  // [attempt of measurements], oldest first
 };
 
-// NotFound: no such job, or nothing is measured yet.
+// Says which attempts are left out, and why. NotFound: no such job, or nothing is measured yet. FailedPrecondition: nothing that
+// one could plan by.
 StatusOr<MeasuredJob> measured_job(Coordinator& coordinator, const std::string& name);
 
 }  // namespace penstock::client

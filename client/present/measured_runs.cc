@@ -37,14 +37,10 @@ std::optional<plan::LayerType> layer_of(v1::LayerType type) {
   return static_cast<plan::LayerType>(type - v1::LAYER_TYPE_EMBEDDING);
 }
 
-StatusOr<plan::MeasuredRun> measured_run(const v1::AttemptMeasurements& message) {
-  plan::SampledAttempt attempt;
-  attempt.schedule = message.schedule();
-  for (const v1::StageItems& stage : message.stages()) {
-    PENSTOCK_ASSIGN_OR_RETURN(std::vector<plan::Item> items,
-                              plan::parse_items({stage.items().begin(), stage.items().end()}));
-    attempt.split.push_back(std::move(items));
-  }
+plan::SampledAttempt sampled(const v1::AttemptMeasurements& message) {
+  plan::SampledAttempt attempt{.number = message.attempt(), .schedule = message.schedule()};
+  for (const v1::StageItems& stage : message.stages())
+    attempt.stages.emplace_back(stage.items().begin(), stage.items().end());
   for (const v1::MeasuredSeries& series : message.series()) {
     const std::optional<plan::SampledWork> work = work_of(series.kind());
     if (!work) continue;
@@ -54,20 +50,26 @@ StatusOr<plan::MeasuredRun> measured_run(const v1::AttemptMeasurements& message)
                               {series.samples().begin(), series.samples().end()},
                               layer_of(series.layer())});
   }
-  return plan::run_of(attempt);
+  return attempt;
 }
 
 }  // namespace
 
-StatusOr<std::vector<plan::MeasuredRun>> measured_runs(const v1::MeasurementsResponse& response) {
-  std::vector<plan::MeasuredRun> runs;
-  for (const v1::AttemptMeasurements& attempt : response.attempts()) {
-    StatusOr<plan::MeasuredRun> run = measured_run(attempt);
-    if (!run.ok()) return with_context(run.status(), fmt::format("attempt {}", attempt.attempt()));
-    runs.push_back(*std::move(run));
+StatusOr<MeasuredRuns> measured_runs(v1::MeasurementsResponse response) {
+  std::vector<plan::SampledAttempt> attempts;
+  for (const v1::AttemptMeasurements& attempt : response.attempts()) attempts.push_back(sampled(attempt));
+  plan::SampledRuns sampled = plan::runs_of(attempts);
+  MeasuredRuns measured;
+  measured.left_out = plan::to_text(sampled.left_out);
+  if (sampled.runs.empty()) {
+    return failed_precondition("nothing of it is measured as planning needs it{}{}",
+                               measured.left_out.empty() ? "" : ": ", measured.left_out);
   }
-  if (runs.empty()) return invalid_argument("no attempt is measured");
-  return runs;
+  for (auto each = sampled.left_out.rbegin(); each != sampled.left_out.rend(); ++each)
+    response.mutable_attempts()->DeleteSubrange(static_cast<int>(each->index), 1);
+  measured.runs = std::move(sampled.runs);
+  measured.response = std::move(response);
+  return measured;
 }
 
 }  // namespace penstock::client

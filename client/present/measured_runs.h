@@ -1,6 +1,7 @@
 // Measurements of a job, as the coordinator sends them, as the values that planning takes. Pure.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -9,8 +10,13 @@
 
 namespace penstock::client {
 
-// Oldest first; the last is the newest attempt that was measured. InvalidArgument: a message that no coordinator of this version
-// sends.
-StatusOr<std::vector<plan::MeasuredRun>> measured_runs(const v1::MeasurementsResponse& response);
+struct MeasuredRuns {
+  v1::MeasurementsResponse response;    // without the attempts that are left out
+  std::vector<plan::MeasuredRun> runs;  // [attempt of response], oldest first
+  std::string left_out;                 // which attempts and why, as plan::to_text(); "": none
+};
+
+// FailedPrecondition: no attempt can be planned by, with what is wrong with each.
+StatusOr<MeasuredRuns> measured_runs(v1::MeasurementsResponse response);
 
 }  // namespace penstock::client

@@ -60,7 +60,9 @@ v1::MeasurementsResponse response() {
 
 StageCurves curves_of(const v1::MeasurementsResponse& measured) {
   const plan::JobSpec job = *plan::parse_job_spec(measured.spec_yaml());
-  return stage_curves("tiny", job, measured, *measured_runs(measured));
+  const StatusOr<MeasuredRuns> runs = measured_runs(measured);
+  EXPECT_TRUE(runs.ok()) << runs.status();
+  return stage_curves("tiny", job, runs->response, runs->runs);
 }
 
 TEST(StageCurves, stage_that_sticks_out_is_seen_against_the_mean) {
@@ -121,15 +123,15 @@ TEST(MeasuredRuns, sampled_layers_are_told_by_stage_and_type) {
   attempt.mutable_series()->rbegin()->set_layer(v1::LAYER_TYPE_HEAD);
   const auto runs = measured_runs(measured);
   ASSERT_TRUE(runs.ok()) << runs.status();
-  ASSERT_EQ(runs->front().layers.size(), 1u);
-  EXPECT_EQ(runs->front().layers[0].stage, 1);
-  EXPECT_EQ(runs->front().layers[0].type, plan::LayerType::Head);
-  EXPECT_EQ(runs->front().layers[0].forward_seconds, 0.25);
-  EXPECT_EQ(runs->front().layers[0].backward_seconds, 0.5);
+  ASSERT_EQ(runs->runs.front().layers.size(), 1u);
+  EXPECT_EQ(runs->runs.front().layers[0].stage, 1);
+  EXPECT_EQ(runs->runs.front().layers[0].type, plan::LayerType::Head);
+  EXPECT_EQ(runs->runs.front().layers[0].forward_seconds, 0.25);
+  EXPECT_EQ(runs->runs.front().layers[0].backward_seconds, 0.5);
   const auto forwards = [](const std::vector<plan::StageSamples>& stage) {
     return stage[0].forward_seconds[0];
   };
-  EXPECT_NE(forwards(runs->front().stages[1]), 0.25);  // the stage's own samples are left alone
+  EXPECT_NE(forwards(runs->runs.front().stages[1]), 0.25);  // the stage's own samples are left alone
 }
 
 // On a narrow terminal the largest kinds have columns of their own.
@@ -183,23 +185,47 @@ TEST(MeasuredRuns, halves_of_a_backward_are_one) {
   add_series(attempt, 0, -1, v1::MEASURED_KIND_STEP, 1);
   const auto runs = measured_runs(measured);
   ASSERT_TRUE(runs.ok()) << runs.status();
-  EXPECT_EQ((*runs)[0].stages[0][0].backward_seconds.front(), 0.625);
+  EXPECT_EQ(runs->runs[0].stages[0][0].backward_seconds.front(), 0.625);
 }
 
 TEST(MeasuredRuns, message_that_nobody_sends_is_refused) {
   v1::MeasurementsResponse measured = response();
   measured.mutable_attempts(0)->mutable_series(0)->set_stage(7);
-  EXPECT_THAT(message(measured_runs(measured).status()), HasSubstr("stage 7"));
+  EXPECT_THAT(message(measured_runs(measured).status()),
+              HasSubstr("attempt 1: measurements of stage 7 of 2"));
   EXPECT_FALSE(measured_runs({}).ok());
   measured = response();
   measured.mutable_attempts(0)->mutable_series()->DeleteSubrange(0, 1);
   EXPECT_THAT(message(measured_runs(measured).status()), HasSubstr("as many forwards as backwards"));
 }
 
+// The coordinator leaves the same ones out (plan/rebalancing/sampled_attempt.h).
+TEST(MeasuredRuns, attempt_that_says_nothing_is_left_out_and_told) {
+  v1::MeasurementsResponse measured = response();
+  for (int64_t number = 2; number <= 5; ++number) {
+    *measured.add_attempts() = measured.attempts(0);
+    measured.mutable_attempts(static_cast<int>(number) - 1)->set_attempt(number);
+  }
+  measured.mutable_attempts(0)->mutable_series(0)->set_stage(7);
+  measured.mutable_attempts(2)->mutable_stages(0)->set_items(0, "tail");
+  measured.mutable_attempts(4)->mutable_series()->DeleteSubrange(0, 1);
+  const auto runs = measured_runs(measured);
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_EQ(runs->runs.size(), 2u);
+  ASSERT_EQ(runs->response.attempts_size(), 2);  // those that the runs are of
+  EXPECT_EQ(runs->response.attempts(0).attempt(), 2);
+  EXPECT_EQ(runs->response.attempts(1).attempt(), 4);
+  for (const char* each :
+       {"attempt 1: measurements of stage 7 of 2", "; attempt 3: ", "tail", "; attempt 5: stage 0"})
+    EXPECT_THAT(runs->left_out, HasSubstr(each));
+  EXPECT_EQ(curves_of(measured).attempt, 4);
+  EXPECT_EQ(measured_runs(response())->left_out, "");
+}
+
 TEST(ProposalText, says_both_splits_the_gain_and_the_key_for_the_job_file) {
   const v1::MeasurementsResponse measured = response();
   const plan::JobSpec job = *plan::parse_job_spec(measured.spec_yaml());
-  auto runs = *measured_runs(measured);
+  auto runs = measured_runs(measured)->runs;
   runs[0].step_seconds.assign(40, 0.6);  // 4 microbatches of 135 ms, filling and draining of 60 ms
   const auto proposal = plan::propose(job, runs, {.steps_left = 1000});
   ASSERT_TRUE(proposal.ok()) << proposal.status();

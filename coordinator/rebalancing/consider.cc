@@ -46,12 +46,9 @@ std::optional<plan::SampledWork> work_of(MeasuredKind kind) {
   return std::nullopt;
 }
 
-StatusOr<plan::MeasuredRun> run_of(const AttemptMeasurements& measured) {
-  plan::SampledAttempt attempt{.schedule = measured.schedule};
-  for (const std::string& items : measured.stages) {
-    PENSTOCK_ASSIGN_OR_RETURN(std::vector<plan::Item> stage, plan::parse_items(split_on(items, ' ')));
-    attempt.split.push_back(std::move(stage));
-  }
+plan::SampledAttempt sampled(const AttemptMeasurements& measured) {
+  plan::SampledAttempt attempt{.number = measured.attempt, .schedule = measured.schedule};
+  for (const std::string& items : measured.stages) attempt.stages.push_back(split_on(items, ' '));
   for (const MeasuredSeries& series : measured.series) {
     const std::optional<plan::SampledWork> work = work_of(series.kind);
     if (!work) continue;
@@ -61,16 +58,18 @@ StatusOr<plan::MeasuredRun> run_of(const AttemptMeasurements& measured) {
                               .seconds = {series.seconds.begin(), series.seconds.end()},
                               .layer = series.layer});
   }
-  return plan::run_of(attempt);
+  return attempt;
 }
 
-// Attempts that ended before all stages were measured have nothing to say.
-std::vector<plan::MeasuredRun> runs_of(const std::vector<AttemptMeasurements>& attempts) {
-  std::vector<plan::MeasuredRun> runs;
-  for (const AttemptMeasurements& attempt : attempts) {
-    if (StatusOr<plan::MeasuredRun> run = run_of(attempt); run.ok()) runs.push_back(*std::move(run));
-  }
-  return runs;
+plan::SampledRuns runs_of(const std::vector<AttemptMeasurements>& measured) {
+  std::vector<plan::SampledAttempt> attempts;
+  for (const AttemptMeasurements& attempt : measured) attempts.push_back(sampled(attempt));
+  return plan::runs_of(attempts);
+}
+
+SplitAnswer not_measured_yet(const plan::SampledRuns& sampled) {
+  const std::string left_out = plan::to_text(sampled.left_out);
+  return stay("it has not been measured yet" + (left_out.empty() ? "" : "; left out: " + left_out));
 }
 
 // "embedding 0-3 | 4-7 head".
@@ -187,8 +186,9 @@ SplitAnswer consider_split(const SplitQuestion& question) {
   for (const Status& status : {plan::can_move_layers(spec), can_be_measured(spec), was_measured(question)}) {
     if (!status.ok()) return {.advice = Fixed, .because = message(status)};
   }
-  const std::vector<plan::MeasuredRun> runs = runs_of(question.attempts);
-  if (runs.empty() || runs.back().split != spec.parallel.split) return stay("it has not been measured yet");
+  const plan::SampledRuns sampled = runs_of(question.attempts);
+  const std::vector<plan::MeasuredRun>& runs = sampled.runs;
+  if (runs.empty() || runs.back().split != spec.parallel.split) return not_measured_yet(sampled);
   if (!question.moves.file_before.empty()) return judge_move(question, runs);
   const StatusOr<plan::Proposal> proposal =
       plan::propose(spec, runs, {.steps_left = question.steps_left, .move_seconds = question.move_seconds});

@@ -1,10 +1,13 @@
 #include "plan/rebalancing/sampled_attempt.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include "base/text.h"
 #include "plan/diagnosis/statistics.h"
 
 namespace penstock::plan {
@@ -61,12 +64,24 @@ std::vector<double> slowest(std::vector<std::vector<double>> steps) {
                            [](const auto& a, const auto& b) { return median(a) < median(b); });
 }
 
+StatusOr<Split> split_of(const std::vector<std::vector<std::string>>& stages) {
+  Split split;
+  for (const std::vector<std::string>& items : stages) {
+    std::vector<Item>& stage = split.emplace_back();
+    for (const std::string& text : items) {
+      PENSTOCK_ASSIGN_OR_RETURN(const Item item, parse_item(text));
+      stage.push_back(item);
+    }
+  }
+  return split;
+}
+
 }  // namespace
 
 StatusOr<MeasuredRun> run_of(const SampledAttempt& attempt) {
   MeasuredRun run;
   run.schedule = attempt.schedule;
-  run.split = attempt.split;
+  PENSTOCK_ASSIGN_OR_RETURN(run.split, split_of(attempt.stages));
   std::map<std::pair<int, int>, SeriesByWork> of_stages;  // by stage and rank
   LayersOfRanks layers;
   std::vector<std::vector<double>> steps;
@@ -94,13 +109,24 @@ StatusOr<MeasuredRun> run_of(const SampledAttempt& attempt) {
   return run;
 }
 
-StatusOr<std::vector<Item>> parse_items(const std::vector<std::string>& items) {
-  std::vector<Item> parsed;
-  for (const std::string& text : items) {
-    PENSTOCK_ASSIGN_OR_RETURN(const Item item, parse_item(text));
-    parsed.push_back(item);
+SampledRuns runs_of(const std::vector<SampledAttempt>& attempts) {
+  SampledRuns sampled;
+  for (size_t i = 0; i < attempts.size(); ++i) {
+    StatusOr<MeasuredRun> run = run_of(attempts[i]);
+    if (run.ok()) {
+      sampled.runs.push_back(*std::move(run));
+    } else {
+      sampled.left_out.push_back(
+          {i, fmt::format("attempt {}: {}", attempts[i].number, message(run.status()))});
+    }
   }
-  return parsed;
+  return sampled;
+}
+
+std::string to_text(const std::vector<LeftOutAttempt>& left_out) {
+  std::vector<std::string> texts;
+  for (const LeftOutAttempt& each : left_out) texts.push_back(each.why);
+  return join(texts, "; ");
 }
 
 }  // namespace penstock::plan

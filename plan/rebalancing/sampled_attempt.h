@@ -32,17 +32,31 @@ struct SampledSeries {
 };
 
 struct SampledAttempt {
-  std::string schedule;
-  Split split{};
+  int64_t number = 0;  // of the job's attempts
+  std::string schedule{};
+  std::vector<std::vector<std::string>> stages{};  // items of each: "embedding", "0", "head"
   std::vector<SampledSeries> series{};
 };
 
 // Both halves of a split backward are added, sample by sample; where one series is longer than another its newest samples
 // count. Steps are those of the slowest rank. InvalidArgument: samples of a stage that the split has not, and what check_run()
-// refuses.
+// refuses, as of an attempt that ended before all its stages were measured.
 StatusOr<MeasuredRun> run_of(const SampledAttempt& attempt);
 
-// "embedding", "0", "head". InvalidArgument: other items.
-StatusOr<std::vector<Item>> parse_items(const std::vector<std::string>& items);
+struct LeftOutAttempt {
+  size_t index = 0;  // among those that were asked about
+  std::string why;   // "attempt 2: stage 1 on rank 1: expected ..."
+};
+
+struct SampledRuns {
+  std::vector<MeasuredRun> runs;  // in the order of their attempts
+  std::vector<LeftOutAttempt> left_out;
+};
+
+// One attempt that says nothing does not take the word from the others.
+SampledRuns runs_of(const std::vector<SampledAttempt>& attempts);
+
+// All of them; "" of none.
+std::string to_text(const std::vector<LeftOutAttempt>& left_out);
 
 }  // namespace penstock::plan
