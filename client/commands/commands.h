@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace penstock::client {
@@ -186,6 +187,8 @@ struct ModelShapeOptions {
   std::string microbatch_size = "1";  // or auto
   int64_t sequence_length = 0;
   std::string dtype = "bfloat16";
+  // Those of the above that were given: "--pipeline", with their field in a job file.
+  std::vector<std::pair<std::string, std::string>> given{};
 };
 
 struct PlanOptions {

@@ -44,6 +44,11 @@ std::string name_of(const PlanOptions& options) {
 StatusOr<std::vector<JobSpec>> jobs_of(const PlanOptions& options) {
   if (options.file.empty() == options.shape.config.empty())
     return invalid_argument("expected a job file, or --from-config with a model's config.json");
+  if (!options.file.empty() && !options.shape.given.empty()) {
+    const auto& [option, field] = options.shape.given.front();
+    return invalid_argument("{} goes with --from-config; a job file says it itself: write {} there", option,
+                            field);
+  }
   const StatusOr<std::string> text =
       options.file.empty() ? job_text_of(options.shape) : read_job_text(options.file, options.connection);
   PENSTOCK_RETURN_IF_ERROR(text.status());

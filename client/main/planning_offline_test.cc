@@ -302,6 +302,10 @@ TEST_F(Planning, a_config_without_its_shape_is_refused_with_the_option) {
   };
   refused("", "expected a job file, or --from-config");
   refused("job.yaml --from-config config.json", "file excludes --from-config");
+  // What the file says cannot be said twice.
+  refused("job.yaml -p 4",
+          "--pipeline goes with --from-config; a job file says it itself: write parallel.pipeline there");
+  refused("job.yaml --dtype bfloat16", "write train.dtype there");
   refused("--from-config config.json", "--pipeline: missing");
   refused("--from-config config.json -p 4", "--global-batch-size: missing");
   refused("--from-config config.json -p 4 --global-batch-size 8", "--sequence-length: missing");

@@ -46,26 +46,35 @@ void declare_partition(CLI::App& command, PartitionOptions& options) {
   declare_output(command, options.output);
 }
 
+// Notes that the option was given, of which a job file's `field` would be another word.
+CLI::Option* noted(CLI::Option* option, ModelShapeOptions& shape, const char* field) {
+  const std::string name = option->get_name();
+  option->each([&shape, name, field](const std::string&) { shape.given.push_back({name, field}); });
+  return option;
+}
+
 void declare_shape(CLI::App& command, ModelShapeOptions& shape) {
   command
       .add_option("--from-config", shape.config,
                   "In place of a job file: a Hugging Face config, or its folder")
       ->type_name("config.json")
       ->excludes("file");
-  command.add_option("-p,--pipeline", shape.pipeline, "With --from-config: ranks of a pipeline")
+  const auto add = [&](const char* name, auto& value, const char* text, const char* field) {
+    return noted(command.add_option(name, value, text), shape, field);
+  };
+  add("-p,--pipeline", shape.pipeline, "With --from-config: ranks of a pipeline", "parallel.pipeline")
       ->check(CLI::Range(1, 4096));
-  command.add_option("--expert", shape.expert, "With --from-config: ranks that share out the experts")
+  add("--expert", shape.expert, "With --from-config: ranks that share out the experts", "parallel.expert")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command.add_option("--data", shape.data, "With --from-config: how often each expert is there")
+  add("--data", shape.data, "With --from-config: how often each expert is there", "parallel.data")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command
-      .add_option("--global-batch-size", shape.global_batch_size, "With --from-config: sequences of a step")
+  add("--global-batch-size", shape.global_batch_size, "With --from-config: sequences of a step",
+      "train.global_batch_size")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command
-      .add_option("--microbatch-size", shape.microbatch_size,
-                  "With --from-config: sequences of a microbatch, or auto")
+  add("--microbatch-size", shape.microbatch_size, "With --from-config: sequences of a microbatch, or auto",
+      "train.microbatch_size")
       ->check(
           [](const std::string& word) {
             std::string number = word;
@@ -73,9 +82,10 @@ void declare_shape(CLI::App& command, ModelShapeOptions& shape) {
           },
           "INT|auto")
       ->capture_default_str();
-  command.add_option("--sequence-length", shape.sequence_length, "With --from-config: tokens of a sequence")
+  add("--sequence-length", shape.sequence_length, "With --from-config: tokens of a sequence",
+      "data.sequence_length")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command.add_option("--dtype", shape.dtype, "With --from-config: of activations")
+  add("--dtype", shape.dtype, "With --from-config: of activations", "train.dtype")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
 }
