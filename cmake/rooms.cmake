@@ -82,9 +82,9 @@ penstock_program(penstock-coordinator coordinator/main USES base base/metrics co
 
 # client: what is said (pure), the connection to the service, the processes of `up`, one file a command, and the
 # command line, which is the only place that includes CLI11.
-# interop: a diagnosis as JSON.
+# interop: a diagnosis as JSON. proto/codec: how much a trace holds.
 penstock_room(client/present USES base plan/spec plan/schedule plan/simulation plan/measurement plan/diagnosis plan/rebalancing
-  plan/interop plan/render proto LIBRARIES nlohmann_json::nlohmann_json)
+  plan/interop plan/render proto proto/codec LIBRARIES nlohmann_json::nlohmann_json)
 
 penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::grpc++)
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)

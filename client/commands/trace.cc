@@ -42,13 +42,25 @@ Status show(const TraceOptions& options, const v1::TraceResponse& trace) {
   return ok_status();
 }
 
+// Why no step of the job's program is traced, where that is so; else what the coordinator says.
+Status explained(Coordinator& coordinator, const std::string& name, const Status& not_there) {
+  if (not_there.code() != StatusCode::kNotFound) return not_there;
+  const StatusOr<v1::Job> job = coordinator.job(name);
+  if (!job.ok()) return not_there;
+  const StatusOr<plan::JobSpec> spec = plan::parse_job_spec(job->spec_yaml());
+  if (!spec.ok() || spec->trace.every == 0) return not_there;
+  const StatusOr<plan::ComputeProgram> program = plan::compute_program(*spec);
+  const std::string why_not = program.ok() ? why_not_traced(*program) : "";
+  return why_not.empty() ? not_there : not_found("job {}: no step of it is traced: {}", name, why_not);
+}
+
 }  // namespace
 
 int trace(const TraceOptions& options) {
   StatusOr<std::unique_ptr<Coordinator>> coordinator = connect(options.connection.coordinator);
   if (!coordinator.ok()) return report_error(coordinator.status());
   const StatusOr<v1::TraceResponse> trace = (*coordinator)->trace(options.name, options.step);
-  if (!trace.ok()) return report_error(trace.status());
+  if (!trace.ok()) return report_error(explained(**coordinator, options.name, trace.status()));
   if (const Status shown = show(options, *trace); !shown.ok()) return report_error(shown);
   return output_written() ? kExitSucceeded : kExitFailed;
 }

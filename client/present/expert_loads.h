@@ -1,4 +1,5 @@
-// How rows came to the experts of a job, as the coordinator tells it, as figures and as what diagnosis takes. Pure.
+// How rows came to the experts of a job, as the coordinator tells it, as figures and as what diagnosis takes. Rows of sequences
+// that fill up a step's last microbatch count (worker/model/expert_load.h). Pure.
 #pragma once
 
 #include <vector>

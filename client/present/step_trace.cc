@@ -10,6 +10,7 @@
 #include "plan/render/table.h"
 #include "plan/schedule/dataflow.h"
 #include "plan/simulation/costs.h"
+#include "proto/codec/limits.h"
 
 namespace penstock::client {
 namespace {
@@ -201,6 +202,21 @@ StatusOr<std::vector<TracedPipeline>> traced_pipelines(const plan::JobSpec& spec
     pipelines.push_back(std::move(traced));
   }
   return pipelines;
+}
+
+std::string why_not_traced(const plan::ComputeProgram& program) {
+  std::vector<int64_t> works;
+  for (const auto& actions : program.actions) {
+    const auto pairs = std::count_if(actions.begin(), actions.end(), [](const plan::Action& action) {
+      return action.overlapped.has_value();
+    });
+    works.push_back(std::ssize(actions) + pairs);
+  }
+  const auto most = std::max_element(works.begin(), works.end());
+  if (most == works.end() || *most <= static_cast<int64_t>(codec::kMostTraced)) return "";
+  const std::string run = program.updates == 1 ? "a step" : fmt::format("{} steps", program.updates);
+  return fmt::format("rank {} of a pipeline has {} works in {}, and a trace holds {}", most - works.begin(),
+                     *most, run, codec::kMostTraced);
 }
 
 std::string trace_text(const v1::TraceResponse& trace, const std::vector<TracedPipeline>& pipelines) {

@@ -30,6 +30,9 @@ StatusOr<std::vector<TracedPipeline>> traced_pipelines(const plan::JobSpec& spec
                                                        const plan::ComputeProgram& program,
                                                        const v1::TraceResponse& trace);
 
+// "": every rank's works fit into a trace; else the rank that has too many, for whoever looks for a traced step.
+std::string why_not_traced(const plan::ComputeProgram& program);
+
 // Makespans, of the slowest pipeline where there are several; each rank's bubble; the overlap achieved by class of hand-off,
 // in all of them.
 std::string trace_text(const v1::TraceResponse& trace, const std::vector<TracedPipeline>& pipelines);

@@ -170,5 +170,18 @@ TEST(StepTrace, message_of_nobody_is_refused) {
   EXPECT_EQ(measured_step(bad).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(StepTrace, program_with_more_works_than_a_trace_holds_is_told_with_its_rank) {
+  const auto of = [](const plan::ScheduleRequest& request) {
+    return why_not_traced(*plan::generate(request));
+  };
+  EXPECT_EQ(of({.name = "1f1b", .ranks = 2, .microbatches = 32'768}), "");
+  EXPECT_EQ(of({.name = "1f1b", .ranks = 2, .microbatches = 32'769}),
+            "rank 0 of a pipeline has 65538 works in a step, and a trace holds 65536");
+  // Halves of backwards, and pairs, count each.
+  EXPECT_EQ(of({.name = "zb-h1", .ranks = 2, .microbatches = 21'846}),
+            "rank 0 of a pipeline has 65538 works in a step, and a trace holds 65536");
+  EXPECT_THAT(of({.name = "dualpipe", .ranks = 2, .microbatches = 32'770}), HasSubstr("65541 works"));  // one backward in halves
+}
+
 }  // namespace
 }  // namespace penstock::client

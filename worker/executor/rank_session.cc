@@ -96,6 +96,10 @@ Status RankSession::train() {
   log::info("job {} attempt {} rank {}: ready, {}; steps {} to {}", assignment_.attempt.job,
             assignment_.attempt.attempt, assignment_.rank.value, fingerprint_, assignment_.first_step,
             job_.train.steps);
+  if (job_.trace.every > 0 && !trace_recorder_->has_room()) {
+    log::warning("job {} attempt {} rank {}: {}", assignment_.attempt.job, assignment_.attempt.attempt,
+                 assignment_.rank.value, trace_recorder_->why_not());
+  }
   recorder_->begin(environment_.clock.now(), engine_->cpu_time());
   const int updates = assignment_.program.updates;
   for (int64_t step = assignment_.first_step; step < job_.train.steps; step += updates) {

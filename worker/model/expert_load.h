@@ -1,4 +1,8 @@
 // How the experts of one block were used in a step.
+//
+// Rows and dropped choices are those of all tokens that experts were given, with those of the sequences that fill up a step's
+// last microbatch: they take an expert's time and room like others, and that is what loads are held against (measured stages,
+// capacities). Ranks that share experts out are told how many rows come, not of which tokens. The losses are without them.
 #pragma once
 
 #include <cstdint>

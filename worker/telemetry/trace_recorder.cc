@@ -1,5 +1,6 @@
 #include "worker/telemetry/trace_recorder.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,8 +42,12 @@ bool is_traced(const plan::JobSpec& job, StepIndex first, int updates) {
 TraceRecorder::TraceRecorder(const plan::RankProgram& program, StepTrace& trace) : trace_(trace) {
   const size_t works = count_of(program, plan::InstructionKind::Compute);
   const size_t waits = count_of(program, plan::InstructionKind::WaitReceive);
-  has_room_ = std::max(works, waits) <= codec::kMostTraced;
-  if (!has_room_) return;
+  if (std::max(works, waits) > codec::kMostTraced) {
+    why_not_ = fmt::format(
+        "no step is traced: the rank has {} works and {} waits in a run of its program, and a trace holds {} of each",
+        works, waits, codec::kMostTraced);
+    return;
+  }
   trace_.clock = clock_name();
   trace_.works.reserve(works);
   trace_.waits.reserve(waits);
@@ -55,7 +60,7 @@ void TraceRecorder::begin(StepIndex step, const Clock& clock) {
   began_ = clock.now();
   trace_.monotonic_ns = began_.time_since_epoch().count();
   trace_.unix_ns = clock.unix_milliseconds() * 1'000'000;
-  recording_ = has_room_;
+  recording_ = has_room();
 }
 
 void TraceRecorder::forget_works() {

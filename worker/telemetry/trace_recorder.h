@@ -3,7 +3,7 @@
 // Times are those of CLOCK_MONOTONIC, which all processes of a host share; ranks of other hosts are lined up by the wall
 // clock at the trace's begin, so as well as the hosts' clocks agree (a millisecond or so).
 // Limits: room for the whole program is made at construction; recording allocates nothing. A program with more than
-// codec::kMostTraced works is not traced. Thread: the interpreter's.
+// codec::kMostTraced works or waits is not traced. Thread: the interpreter's.
 #pragma once
 
 #include <string>
@@ -25,8 +25,9 @@ class TraceRecorder {
   // Records into `trace`, whose attempt and rank stay as they are; both outlive it.
   TraceRecorder(const plan::RankProgram& program, StepTrace& trace);
 
-  // False: the program has more works than a trace holds.
-  bool has_room() const { return has_room_; }
+  // False: the program has more works than a trace holds, as why_not() says, which is "" else.
+  bool has_room() const { return why_not_.empty(); }
+  const std::string& why_not() const { return why_not_; }
 
   void begin(StepIndex step, const Clock& clock);
   void end() { recording_ = false; }
@@ -44,7 +45,7 @@ class TraceRecorder {
   int64_t since_begin(TimePoint time) const { return (time - began_).count(); }
 
   StepTrace& trace_;
-  bool has_room_ = false;
+  std::string why_not_;
   bool recording_ = false;
   TimePoint began_{};
 };

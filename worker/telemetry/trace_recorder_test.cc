@@ -86,6 +86,9 @@ TEST(TraceRecorder, program_with_more_works_than_a_message_holds_is_not_traced) 
   FakeClock clock;
   TraceRecorder recorder(program, trace);
   EXPECT_FALSE(recorder.has_room());
+  EXPECT_EQ(
+      recorder.why_not(),
+      "no step is traced: the rank has 65537 works and 0 waits in a run of its program, and a trace holds 65536 of each");
   recorder.begin(StepIndex(2), clock);
   EXPECT_FALSE(recorder.recording());
 }
