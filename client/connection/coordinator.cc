@@ -14,6 +14,7 @@
 
 #include "base/host_port.h"
 #include "base/text.h"
+#include "client/connection/list_of_names.h"
 #include "client/present/job_words.h"
 #include "penstock/v1/jobs.grpc.pb.h"
 #include "penstock/v1/workers.grpc.pb.h"
@@ -171,7 +172,7 @@ Status Coordinator::explained(const CallEnd& end) const {
           "HOST:PORT or PENSTOCK_COORDINATOR",
           address_, reason);
     case StatusCode::kNotFound:
-      return not_found("{}; see `penstock get jobs`", end.text);
+      return not_found("{}", with_list_of_names(end.text));
     case StatusCode::kDeadlineExceeded:
       return deadline_exceeded("the coordinator at {} did not answer in time ({}); see its log", address_,
                                reason);

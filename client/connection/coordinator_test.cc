@@ -49,7 +49,7 @@ class ScriptedJobs final : public v1::Jobs::Service {
   }
   grpc::Status Get(grpc::ServerContext* context, const v1::GetJobRequest* request, v1::Job*) override {
     EXPECT_TRUE(has_deadline(*context));
-    return {grpc::StatusCode::NOT_FOUND, "job " + request->name() + ": no such job"};
+    return {grpc::StatusCode::NOT_FOUND, "job " + request->name() + ": not known"};
   }
 };
 
@@ -115,7 +115,7 @@ TEST_F(CoordinatorTest, a_refused_job_is_sent_once_and_keeps_its_reasons) {
 TEST_F(CoordinatorTest, an_unknown_job_is_not_found) {
   const Status status = coordinator_->job("b").status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(message(status), "job b: no such job; see `penstock get jobs`");
+  EXPECT_EQ(message(status), "job b: not known; see `penstock get jobs`");
 }
 
 TEST_F(CoordinatorTest, a_coordinator_that_cannot_do_it_now_is_heard_and_not_taken_for_absent) {

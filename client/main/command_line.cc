@@ -17,6 +17,7 @@
 #include "client/main/connection_option.h"
 #include "client/main/data_options.h"
 #include "client/main/help.h"
+#include "client/main/help_format.h"
 #include "client/main/planning_options.h"
 
 namespace penstock::client {
@@ -296,7 +297,7 @@ void add_output(CLI::App& command, std::string& output) {
 }
 
 void declare_checkpoint(CLI::App& command, CheckpointOptions& options) {
-  command.add_option("source", options.source, "A folder, or else a job that has succeeded")
+  command.add_option("source", options.source, "A folder, or else a job with weights or a checkpoint")
       ->required()
       ->type_name("DIR|JOB");
   add_output(command, options.output);
@@ -314,7 +315,7 @@ void declare_checkpoint_import(CLI::App& command, CheckpointImportOptions& optio
 }
 
 void declare_checkpoint_export(CLI::App& command, CheckpointExportOptions& options) {
-  command.add_option("source", options.source, "A folder, or else a job that has succeeded")
+  command.add_option("source", options.source, "A folder, or else a job with weights or a checkpoint")
       ->required()
       ->type_name("JOB|DIR");
   command.add_option("target", options.target, "New or empty folder")->required()->type_name("OUT");
@@ -379,6 +380,7 @@ int run_and_write(int argc, char** argv) {
   app.footer(overview_examples());
   app.set_version_flag("--version", "penstock 0.1.0");
   app.failure_message(failure_text);
+  app.formatter(std::make_shared<HelpFormat>());
   app.require_subcommand(1);
   app.fallthrough(false);
 

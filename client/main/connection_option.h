@@ -10,7 +10,7 @@ namespace penstock::client {
 inline void add_connection(CLI::App& command, ConnectionOptions& options) {
   command
       .add_option("--coordinator", options.coordinator,
-                  "HOST:PORT (default: PENSTOCK_COORDINATOR, else 127.0.0.1:7070)")
+                  "Where the service answers (default: PENSTOCK_COORDINATOR, else 127.0.0.1:7070)")
       ->type_name("HOST:PORT");
 }
 

@@ -199,13 +199,14 @@ Help help_of_rebalance() {
 }
 
 Help help_of_diagnose() {
-  return {"diagnose",
-          "Why a pipeline is slow: imbalance, a straggler or the data, with the numbers behind it",
-          "Examples:\n"
-          "  penstock diagnose quickstart                 a job of the service\n"
-          "  penstock diagnose --trace trace.json         times by stage, replica and microbatch (raw_ms of "
-          "dp0_stage0_F, ...)\n"
-          "  penstock diagnose --trace trace.json -o json\n"};
+  return {
+      "diagnose",
+      "Why a pipeline is slow: imbalance, a straggler, the data, memory or routing, with the numbers behind it",
+      "Examples:\n"
+      "  penstock diagnose quickstart                 a job of the service\n"
+      "  penstock diagnose --trace trace.json         times by stage, replica and microbatch (raw_ms of "
+      "dp0_stage0_F, ...)\n"
+      "  penstock diagnose --trace trace.json -o json\n"};
 }
 
 Help help_of_layout() {

@@ -26,7 +26,9 @@ void declare_partition(CLI::App& command, PartitionOptions& options) {
       .add_option("--placement", options.placement,
                   "Where stages stand: loop: s on rank s mod P; v: there and back (default: the schedule's)")
       ->check(CLI::IsMember({"loop", "v"}));
-  command.add_option("-m,--microbatches", options.microbatches, "Microbatches of an optimizer step")
+  command
+      .add_option("-m,--microbatches", options.microbatches,
+                  "Microbatches of an optimizer step (default: as many as fill the pipeline)")
       ->check(CLI::Range(1, 65536));
   command
       .add_option(
