@@ -90,7 +90,9 @@ penstock_room(client/connection USES base client/present proto LIBRARIES gRPC::g
 penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_json)
 penstock_room(client/commands USES base base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
   plan/cost plan/partition plan/calibration plan/diagnosis plan/measurement plan/planning plan/rebalancing plan/forecast plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
-penstock_program(penstock client/main USES base client/commands LIBRARIES CLI11::CLI11 TEST_LIBRARIES
+# How `--help` is laid out.
+penstock_room(client/help_format USES LIBRARIES CLI11::CLI11)
+penstock_program(penstock client/main USES base client/commands client/help_format LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 
 # `penstock data prepare` is a program of its own: SentencePiece and our protocol do not go into one process.

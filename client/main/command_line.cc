@@ -17,7 +17,7 @@
 #include "client/main/connection_option.h"
 #include "client/main/data_options.h"
 #include "client/main/help.h"
-#include "client/main/help_format.h"
+#include "client/help_format/help_format.h"
 #include "client/main/planning_options.h"
 
 namespace penstock::client {

@@ -1,4 +1,4 @@
-#include "client/main/help_format.h"
+#include "client/help_format/help_format.h"
 
 #include <gtest/gtest.h>
 
