@@ -91,7 +91,7 @@ penstock_room(client/local_service USES base LIBRARIES nlohmann_json::nlohmann_j
 penstock_room(client/commands USES base base/checkpoint base/token_files base/safetensors plan/spec plan/schedule plan/verification plan/simulation plan/generation
   plan/cost plan/partition plan/calibration plan/diagnosis plan/measurement plan/planning plan/rebalancing plan/forecast plan/interop plan/render proto client/present client/connection client/local_service LIBRARIES nlohmann_json::nlohmann_json)
 # How `--help` is laid out.
-penstock_room(client/help_format USES LIBRARIES CLI11::CLI11)
+penstock_room(client/help_format USES base LIBRARIES CLI11::CLI11)
 penstock_program(penstock client/main USES base client/commands client/help_format LIBRARIES CLI11::CLI11 TEST_LIBRARIES
   nlohmann_json::nlohmann_json)
 
