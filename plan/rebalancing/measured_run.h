@@ -25,6 +25,9 @@ struct LayerSamples {
   LayerType type = LayerType::Block;
   double forward_seconds = 0;
   double backward_seconds = 0;
+  int64_t steps = 1;  // that were traced, on the rank that has the fewest
+  double least_seconds =
+      0;  // forward and backward, each in the step in which it was shortest, of the fastest rank
 };
 
 struct MeasuredRun {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -42,16 +43,31 @@ StageSamples stage_samples(int rank, SeriesByWork& series) {
   return samples;
 }
 
-// By stage, type and whether they are backwards: medians of ranks.
-using LayersOfRanks = std::map<std::tuple<int, LayerType, bool>, std::vector<double>>;
+// Of the ranks of a stage.
+struct SampledLayer {
+  std::vector<double> medians;
+  double least = std::numeric_limits<double>::infinity();
+  size_t steps = std::numeric_limits<size_t>::max();
 
-std::vector<LayerSamples> layer_samples(const LayersOfRanks& medians) {
+  void add(const std::vector<double>& seconds) {
+    medians.push_back(median(seconds));
+    least = std::min(least, *std::min_element(seconds.begin(), seconds.end()));
+    steps = std::min(steps, seconds.size());
+  }
+};
+// By stage, type and whether they are backwards.
+using LayersOfRanks = std::map<std::tuple<int, LayerType, bool>, SampledLayer>;
+
+std::vector<LayerSamples> layer_samples(const LayersOfRanks& sampled) {
   std::vector<LayerSamples> layers;
-  for (const auto& [of, forwards] : medians) {
+  for (const auto& [of, forward] : sampled) {
     const auto& [stage, type, is_backward] = of;
-    const auto backwards = medians.find({stage, type, true});
-    if (is_backward || backwards == medians.end()) continue;
-    layers.push_back({stage, type, lower_median(forwards), lower_median(backwards->second)});
+    const auto found = sampled.find({stage, type, true});
+    if (is_backward || found == sampled.end()) continue;
+    const SampledLayer& backward = found->second;
+    layers.push_back({stage, type, lower_median(forward.medians), lower_median(backward.medians),
+                      static_cast<int64_t>(std::min(forward.steps, backward.steps)),
+                      forward.least + backward.least});
   }
   return layers;
 }
@@ -90,8 +106,7 @@ StatusOr<MeasuredRun> run_of(const SampledAttempt& attempt) {
       return invalid_argument("measurements of stage {} of {}", series.stage, run.split.size());
     if (series.stage >= 0 && series.layer) {
       const bool is_backward = series.work == SampledWork::LayerBackward;
-      if (!series.seconds.empty())
-        layers[{series.stage, *series.layer, is_backward}].push_back(median(series.seconds));
+      if (!series.seconds.empty()) layers[{series.stage, *series.layer, is_backward}].add(series.seconds);
     } else if (series.stage >= 0) {
       of_stages[{series.stage, series.rank}][series.work] = series.seconds;
     } else if (series.work == SampledWork::Step) {

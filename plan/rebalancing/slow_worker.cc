@@ -11,8 +11,10 @@
 namespace penstock::plan {
 namespace {
 
-bool does_the_same_everywhere(LayerType type) {
-  return type == LayerType::Block || type == LayerType::RecomputedBlock;
+// Does the same work wherever it stands, and was looked at often enough.
+bool tells_workers(const LayerSamples& layer) {
+  return (layer.type == LayerType::Block || layer.type == LayerType::RecomputedBlock) &&
+         layer.steps >= kStepsLeast;
 }
 
 double ms_of(const LayerSamples& layer) {
@@ -22,7 +24,8 @@ double ms_of(const LayerSamples& layer) {
 std::vector<double> others_of(const MeasuredRun& run, const LayerSamples& layer) {
   std::vector<double> ms;
   for (const LayerSamples& other : run.layers) {
-    if (other.type == layer.type && other.stage != layer.stage) ms.push_back(ms_of(other));
+    if (other.type == layer.type && other.stage != layer.stage && tells_workers(other))
+      ms.push_back(ms_of(other));
   }
   return ms;
 }
@@ -37,7 +40,7 @@ std::vector<int> ranks_of(const std::vector<StageSamples>& stage) {
 
 bool layers_tell_workers(const MeasuredRun& run) {
   return std::any_of(run.layers.begin(), run.layers.end(), [&](const LayerSamples& layer) {
-    return does_the_same_everywhere(layer.type) && !others_of(run, layer).empty();
+    return tells_workers(layer) && !others_of(run, layer).empty();
   });
 }
 
@@ -45,10 +48,10 @@ std::optional<SlowWorkerOfStage> slow_worker(const MeasuredRun& run) {
   std::optional<SlowWorkerOfStage> slowest;
   for (const LayerSamples& layer : run.layers) {
     std::vector<double> others = others_of(run, layer);
-    if (!does_the_same_everywhere(layer.type) || others.empty()) continue;
+    if (!tells_workers(layer) || others.empty()) continue;
     const SlowWorkerOfStage worker{layer.stage, ranks_of(run.stages[static_cast<size_t>(layer.stage)]),
                                    layer.type, ms_of(layer), lower_median(std::move(others))};
-    if (!(worker.ms > kSlowWorker * worker.others_ms) || worker.others_ms <= 0) continue;
+    if (!(1e3 * layer.least_seconds > kSlowWorker * worker.others_ms) || worker.others_ms <= 0) continue;
     if (!slowest || worker.factor() > slowest->factor()) slowest = worker;
   }
   return slowest;

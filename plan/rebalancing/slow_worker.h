@@ -3,7 +3,8 @@
 //
 // Blocks with experts do not count: what they take goes by the rows that come to them. Neither do embedding and head, which
 // stand once. Blocks differ by 10 % between stages, by what else passes through the cache of their rank (measured: two ranks
-// of one host): a worker is slow from kSlowWorker on.
+// of one host), and a busy machine delays single ones: a worker is slow when even the least of kStepsLeast steps is
+// kSlowWorker times what others take as a rule.
 // Pure; any thread.
 #pragma once
 
@@ -15,6 +16,7 @@
 namespace penstock::plan {
 
 inline constexpr double kSlowWorker = 1.25;
+inline constexpr int64_t kStepsLeast = 4;
 
 struct SlowWorkerOfStage {
   int stage = 0;
@@ -25,7 +27,7 @@ struct SlowWorkerOfStage {
   double factor() const { return ms / others_ms; }
 };
 
-// Whether layers that do the same work were sampled on two stages at least.
+// Whether layers that do the same work were sampled on two stages at least, often enough.
 bool layers_tell_workers(const MeasuredRun& run);
 
 // The slowest one, by its slowest type; nothing where none is, or nothing was sampled.

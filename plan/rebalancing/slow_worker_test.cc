@@ -19,8 +19,9 @@ MeasuredRun sampled(const JobSpec& job, int slow, double factor) {
   MeasuredRun run = measured(job, truth);
   for (size_t stage = 0; stage < run.stages.size(); ++stage) {
     const double by = static_cast<int>(stage) == slow ? factor : 1;
-    run.layers.push_back(
-        {static_cast<int>(stage), LayerType::Block, by * truth.block.first, by * truth.block.second});
+    const double forward = by * truth.block.first, backward = by * truth.block.second;
+    run.layers.push_back({static_cast<int>(stage), LayerType::Block, forward, backward, kStepsLeast,
+                          0.98 * (forward + backward)});
     for (StageSamples& samples : run.stages[stage]) {
       for (double& seconds : samples.forward_seconds) seconds *= by;
       for (double& seconds : samples.backward_seconds) seconds *= by;
@@ -40,6 +41,12 @@ TEST(SlowWorker, is_told_by_blocks_that_take_longer_on_it) {
       "rank 2 takes 1.50 times as long for a block as other ranks (13.5 ms against 9.0 ms): its worker is slow, not its "
       "layers");
   EXPECT_FALSE(slow_worker(sampled(job, 2, 1.2)).has_value());
+  MeasuredRun seldom = sampled(job, 2, 1.5);
+  for (LayerSamples& layer : seldom.layers) layer.steps = kStepsLeast - 1;
+  EXPECT_FALSE(slow_worker(seldom).has_value());
+  MeasuredRun delayed = sampled(job, 2, 1.5);  // in most steps, but once it was as fast as all
+  delayed.layers[2].least_seconds = delayed.layers[1].least_seconds;
+  EXPECT_FALSE(slow_worker(delayed).has_value());
   MeasuredRun unsampled = sampled(job, 2, 1.5);
   unsampled.layers.clear();
   EXPECT_FALSE(slow_worker(unsampled).has_value());
@@ -48,9 +55,9 @@ TEST(SlowWorker, is_told_by_blocks_that_take_longer_on_it) {
 TEST(SlowWorker, is_not_one_whose_experts_have_more_rows_or_that_has_the_head) {
   const JobSpec job = job_of({.pipeline = 4, .blocks = 14});
   MeasuredRun run = sampled(job, -1, 1);
-  run.layers.push_back({0, LayerType::ExpertBlock, 0.001, 0.002});
-  run.layers.push_back({1, LayerType::ExpertBlock, 0.010, 0.020});
-  run.layers.push_back({3, LayerType::Head, 0.1, 0.2});
+  run.layers.push_back({0, LayerType::ExpertBlock, 0.001, 0.002, kStepsLeast, 0.003});
+  run.layers.push_back({1, LayerType::ExpertBlock, 0.010, 0.020, kStepsLeast, 0.030});
+  run.layers.push_back({3, LayerType::Head, 0.1, 0.2, kStepsLeast, 0.3});
   EXPECT_FALSE(slow_worker(run).has_value());
 }
 
