@@ -23,6 +23,7 @@ import re
 import sys
 import time
 
+from penstock.v1 import jobs_pb2
 from tests.support import cluster as support
 
 
@@ -55,14 +56,15 @@ def train(cluster, text):
 
 
 def wait_for(cluster, name, is_there):
-    """Asks once a second: what asks takes from what is measured."""
+    """Asks seldom, and by a message alone: what asks takes from what is measured."""
     while True:
-        job = cluster.job(name)
-        if is_there(job):
+        job = cluster.job_message(name)
+        state = jobs_pb2.JobState.Name(job.state)
+        if is_there(job, state):
             return
-        if job["state"] in ("failed", "cancelled", "succeeded"):
-            sys.exit(f"{name} has ended: {job['state']}: {job['reason']}")
-        time.sleep(1)
+        if state in ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_SUCCEEDED"):
+            sys.exit(f"{name} has ended: {state}: {job.reason}")
+        time.sleep(0.5)
 
 
 def train_moved(cluster, text, ask_at):
@@ -70,12 +72,12 @@ def train_moved(cluster, text, ask_at):
     path = cluster.folder / "job.yaml"
     path.write_text(text)
     name = re.search(r"job/(\S+)", cluster.run("submit", path).stdout).group(1)
-    wait_for(cluster, name, lambda job: job["step"] >= ask_at)
+    wait_for(cluster, name, lambda job, _: job.step >= ask_at)
     found = cluster.run("rebalance", name, "--apply", "-o", "json", timeout=600)
     proposal = that_moves(name, json.loads(found.stdout)) if found.stdout else None
     if found.returncode != 0:
         sys.exit(found.stderr)
-    wait_for(cluster, name, lambda job: job["state"] == "succeeded")
+    wait_for(cluster, name, lambda _, state: state == "JOB_STATE_SUCCEEDED")
     return name, proposal
 
 
