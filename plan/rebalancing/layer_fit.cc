@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -13,15 +14,46 @@ namespace {
 
 constexpr double kNearlyNothingMs = 1e-6;
 
+double forward_of(const LayerSamples& layer) {
+  return layer.forward_seconds;
+}
+
+double backward_of(const LayerSamples& layer) {
+  return layer.backward_seconds;
+}
+
+// By what the sampled layers of a stage are to be multiplied to make up the stage: single steps were traced, and a stage's median
+// is over all. 1 where not all of its types were sampled. `left`: its layers.
+double share_of_stage(LayerCounts left, const std::vector<LayerSamples>& layers, double stage_seconds,
+                      double (*seconds_of)(const LayerSamples&)) {
+  double sum = 0;
+  for (const LayerSamples& layer : layers) {
+    const auto count = left.find(name_of(layer.type));
+    if (count == left.end()) continue;
+    sum += count->second * seconds_of(layer);
+    left.erase(count);
+  }
+  return left.empty() && sum > 0 ? stage_seconds / sum : 1;
+}
+
 // Single layers, where they were sampled: as stages that hold nothing else.
-void add_layers(const MeasuredRun& run, double tokens, std::vector<StageMeasurement>& stages) {
-  for (const LayerSamples& layer : run.layers) {
-    if (stages.size() >= kMeasurementsMax) return;
-    stages.push_back({.layers = {{name_of(layer.type), 1}},
-                      .forward_ms = std::max(kNearlyNothingMs, 1e3 * layer.forward_seconds),
-                      .backward_ms = std::max(kNearlyNothingMs, 1e3 * layer.backward_seconds),
-                      .tokens = tokens,
-                      .worker = ""});
+void add_layers(const JobSpec& job, const MeasuredRun& run, double tokens,
+                std::vector<StageMeasurement>& stages) {
+  std::map<int, std::vector<LayerSamples>> by_stage;
+  for (const LayerSamples& layer : run.layers) by_stage[layer.stage].push_back(layer);
+  for (const auto& [stage, layers] : by_stage) {
+    const auto at = static_cast<size_t>(stage);
+    const LayerCounts counts = layer_counts(job, run.split[at]);
+    const double forward = share_of_stage(counts, layers, forward_seconds(run.stages[at]), forward_of);
+    const double backward = share_of_stage(counts, layers, backward_seconds(run.stages[at]), backward_of);
+    for (const LayerSamples& layer : layers) {
+      if (stages.size() >= kMeasurementsMax) return;
+      stages.push_back({.layers = {{name_of(layer.type), 1}},
+                        .forward_ms = std::max(kNearlyNothingMs, 1e3 * forward * layer.forward_seconds),
+                        .backward_ms = std::max(kNearlyNothingMs, 1e3 * backward * layer.backward_seconds),
+                        .tokens = tokens,
+                        .worker = ""});
+    }
   }
 }
 
@@ -37,7 +69,7 @@ std::vector<StageMeasurement> stages_of(const std::vector<JobRuns>& measured) {
                           .tokens = tokens,
                           .worker = ""});
       }
-      add_layers(run, tokens, stages);
+      add_layers(*of_job.job, run, tokens, stages);
     }
   }
   return stages;

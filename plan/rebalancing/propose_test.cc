@@ -107,6 +107,22 @@ TEST(Propose, sampled_layers_tell_apart_what_stages_cannot) {
   EXPECT_GT(true_step_seconds(program, truth, without->best), 1.02 * best);
 }
 
+TEST(Propose, sampled_layers_say_shares_of_a_stage_not_its_time) {
+  const Truth truth;
+  const JobSpec job = job_of({.pipeline = 2, .blocks = 6});
+  MeasuredRun run = measured(job, truth, 0);
+  // The steps that were traced were slow ones: half as long again on one rank, a tenth on the other.
+  run.layers = {{0, LayerType::Embedding, 1.5 * truth.embedding.first, 1.5 * truth.embedding.second},
+                {0, LayerType::Block, 1.5 * truth.block.first, 1.5 * truth.block.second},
+                {1, LayerType::Block, 1.1 * truth.block.first, 1.1 * truth.block.second},
+                {1, LayerType::Head, 1.1 * truth.head.first, 1.1 * truth.head.second}};
+  const StatusOr<Proposal> proposal = propose(job, {run}, {.steps_left = 1000});
+  ASSERT_TRUE(proposal.ok()) << proposal.status();
+  EXPECT_NEAR(proposal->costs.types.at("head").forward.fixed_ms, 1e3 * truth.head.first, 1e-3);
+  EXPECT_NEAR(proposal->costs.types.at("block").backward.fixed_ms, 1e3 * truth.block.second, 1e-3);
+  for (const StageFigures& stage : proposal->stages) EXPECT_NEAR(stage.modelled_ms, stage.measured_ms, 1e-3);
+}
+
 TEST(Propose, head_that_stands_with_the_same_blocks_in_every_run_is_known_by_its_samples) {
   const Truth truth;
   const JobSpec job =
