@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plan/rebalancing/sampled_attempt.h"
+#include "proto/codec/wire.h"
 
 namespace penstock::client {
 namespace {
@@ -32,11 +33,6 @@ std::optional<plan::SampledWork> work_of(v1::MeasuredKind kind) {
   }
 }
 
-std::optional<plan::LayerType> layer_of(v1::LayerType type) {
-  if (type < v1::LAYER_TYPE_EMBEDDING || type > v1::LAYER_TYPE_HEAD) return std::nullopt;
-  return static_cast<plan::LayerType>(type - v1::LAYER_TYPE_EMBEDDING);
-}
-
 plan::SampledAttempt sampled(const v1::AttemptMeasurements& message) {
   plan::SampledAttempt attempt{.number = message.attempt(), .schedule = message.schedule()};
   for (const v1::StageItems& stage : message.stages())
@@ -48,7 +44,7 @@ plan::SampledAttempt sampled(const v1::AttemptMeasurements& message) {
                               series.stage(),
                               *work,
                               {series.samples().begin(), series.samples().end()},
-                              layer_of(series.layer())});
+                              codec::from_proto(series.layer())});
   }
   return attempt;
 }

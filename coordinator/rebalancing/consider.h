@@ -10,8 +10,8 @@
 namespace penstock::coordinator {
 
 // A move that is not judged yet is judged first (plan/rebalancing/judge_move.h). Every trouble is a Stay that says why; a job whose
-// layers cannot be moved at all, or of which less is kept than would tell splits apart, is Fixed. What is moved to, or only proposed,
-// is verified and within the memory budget. `spec` and `plan` are there where the job's file says apply.
+// layers cannot be moved at all, or of which less is kept than would tell splits apart, is Fixed. What is moved to, or only
+// proposed, is verified and within the memory budget. `spec` and `plan` are there where the job's file says apply.
 SplitAnswer consider_split(const SplitQuestion& question);
 
 // With a note of what `rebalance:` cannot do for this job, said when it is submitted.

@@ -15,8 +15,8 @@
 // schedules' searches share search_seconds out.
 //
 // Pure; any thread. Programs of more than kPlannedWorksMax forwards are not planned. After kPlanningSeconds the best plan so far
-// is taken, and a note says what was not looked at. What is under way then is finished, and where nothing fits so far a first schedule
-// and 1f1b are still looked at for every size.
+// is taken, and a note says what was not looked at. What is under way then is finished, and where nothing fits so far a first
+// schedule and 1f1b are still looked at for every size.
 #pragma once
 
 #include <functional>
@@ -53,14 +53,14 @@ struct CostSources {
 StatusOr<LayerCostModel> cost_model_for(const JobSpec& job, const CostSources& sources);
 
 // Writes schedule and microbatch_size, with them the split where it is auto too; leaves `yaml` as it is where neither is auto.
-// InvalidArgument: what parse_job_spec says of the rest; costs that do not speak for this job; a size for a schedule with stages on two ranks. FailedPrecondition:
-// no plan fits, with the smallest budget that works.
+// InvalidArgument: what parse_job_spec says of the rest; costs that do not speak for this job; a size for a schedule with
+// stages on two ranks. FailedPrecondition: no plan fits, with the smallest budget that works.
 StatusOr<AutoPlan> plan_schedule_and_sizes(const std::string& yaml, const CostSources& sources,
                                            const StartTimer& start_timer = {});
 
-// For a job that goes on: writes what it was planned to be, as `running` says, in place of `auto`: its size of microbatch, and where
-// as many ranks make a pipeline its schedule, with stages a rank, split and blocks that recompute. What is still auto then is
-// left to the others. Errors as above.
+// For a job that goes on: writes what it was planned to be, as `running` says, in place of `auto`: its size of microbatch, and
+// where as many ranks make a pipeline its schedule, with stages a rank, split and blocks that recompute. What is still auto
+// then is left to the others. Errors as above.
 StatusOr<AutoPlan> keep_plan(const std::string& yaml, const JobSpec& running);
 
 // Writes the split where it is auto and another one is better. The text's schedule is known, a searched one with its program.

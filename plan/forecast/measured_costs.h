@@ -1,9 +1,8 @@
 // What the layers of a job cost, from measured runs of jobs like it: plan/rebalancing's fit, with what their optimizer took.
 //
 // Jobs are alike when a layer of either does the same work: shapes, sequence length, where documents end, dtype, device with its
-// threads or its emulated costs, expert degree; number of blocks, split, schedule, ranks and batch may differ. Two jobs whose microbatches are of two sizes give costs of any size; one
-// size speaks for that size alone.
-// Pure; any thread.
+// threads or its emulated costs, expert degree; number of blocks, split, schedule, ranks and batch may differ. Two jobs whose
+// microbatches are of two sizes give costs of any size; one size speaks for that size alone. Pure; any thread.
 #pragma once
 
 #include <string>

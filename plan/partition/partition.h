@@ -14,8 +14,9 @@
 //
 // Under a budget each rank recomputes what costs it the least time to fit, and no more.
 //
-// A search ends after a fixed amount of work, about a second's, or when the request's keep_going says no: what was found by then, or
-// by local search in as much work again, is the answer, which says that it need not be the best one (Partition::exact).
+// A search ends after a fixed amount of work, about a second's, or when the request's keep_going says no: what was found by
+// then, or by local search in as much work again, is the answer, which says that it need not be the best one
+// (Partition::exact).
 //
 // Pure; any thread.
 #pragma once

@@ -4,13 +4,13 @@
 // For every schedule the exact split of plan/partition is made with the in-flight counts of that schedule's own program,
 // and the program is then played (plan/simulation) with the split's times: schedules are ranked by what a step takes, not
 // by their slowest rank. The split with the least slowest rank need not be the fastest one: with few microbatches filling,
-// draining and updates count too, and with several stages a rank it may have long stages beside short ones. So the exact split, the one with
-// the least slowest stage, the baselines' and the current one are all played, and changed layer by layer while that pays
-// (internal/split_search.h). With one stage a rank that finds the fastest of all splits in every small case that was tried, with
-// more in 99 of 100 (random_planner_test.cc). For the exact split an update counts as part of each microbatch.
+// draining and updates count too, and with several stages a rank it may have long stages beside short ones. So the exact split,
+// the one with the least slowest stage, the baselines' and the current one are all played, and changed layer by layer while
+// that pays (internal/split_search.h). With one stage a rank that finds the fastest of all splits in every small case that was
+// tried, with more in 99 of 100 (random_planner_test.cc). For the exact split an update counts as part of each microbatch.
 //
-// Beside the plans stand baselines, the splits that people write without costs, on the schedule that the job asks for. Where that is
-// among the schedules to plan, no baseline is faster than the first plan.
+// Beside the plans stand baselines, the splits that people write without costs, on the schedule that the job asks for. Where
+// that is among the schedules to plan, no baseline is faster than the first plan.
 //
 // Pure; any thread. The searched schedules take as long as `start_search` lets them, everything together about as long as
 // `keep_going` does: beyond it what is under way is finished, and where no plan stands yet a first schedule and 1f1b are looked at.

@@ -14,23 +14,15 @@ namespace {
 
 constexpr double kNearlyNothingMs = 1e-6;
 
-double forward_of(const LayerSamples& layer) {
-  return layer.forward_seconds;
-}
-
-double backward_of(const LayerSamples& layer) {
-  return layer.backward_seconds;
-}
-
 // By what the sampled layers of a stage are to be multiplied to make up the stage: single steps were traced, and a stage's median
 // is over all. 1 where not all of its types were sampled. `left`: its layers.
 double share_of_stage(LayerCounts left, const std::vector<LayerSamples>& layers, double stage_seconds,
-                      double (*seconds_of)(const LayerSamples&)) {
+                      double LayerSamples::*seconds) {
   double sum = 0;
   for (const LayerSamples& layer : layers) {
     const auto count = left.find(name_of(layer.type));
     if (count == left.end()) continue;
-    sum += count->second * seconds_of(layer);
+    sum += count->second * layer.*seconds;
     left.erase(count);
   }
   return left.empty() && sum > 0 ? stage_seconds / sum : 1;
@@ -44,8 +36,10 @@ void add_layers(const JobSpec& job, const MeasuredRun& run, double tokens,
   for (const auto& [stage, layers] : by_stage) {
     const auto at = static_cast<size_t>(stage);
     const LayerCounts counts = layer_counts(job, run.split[at]);
-    const double forward = share_of_stage(counts, layers, forward_seconds(run.stages[at]), forward_of);
-    const double backward = share_of_stage(counts, layers, backward_seconds(run.stages[at]), backward_of);
+    const double forward =
+        share_of_stage(counts, layers, forward_seconds(run.stages[at]), &LayerSamples::forward_seconds);
+    const double backward =
+        share_of_stage(counts, layers, backward_seconds(run.stages[at]), &LayerSamples::backward_seconds);
     for (const LayerSamples& layer : layers) {
       if (stages.size() >= kMeasurementsMax) return;
       stages.push_back({.layers = {{name_of(layer.type), 1}},

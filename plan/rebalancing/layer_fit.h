@@ -1,9 +1,9 @@
 // What the layers of measured jobs cost, by type: typed least squares (plan/calibration) over the stage totals of all their
-// runs, and the single layers that were sampled in traced steps, as shares of their stage's time. Runs at two sizes of microbatch, which are those of two jobs, give costs by tokens.
+// runs, and the single layers that were sampled in traced steps, as shares of their stage's time. Runs at two sizes of
+// microbatch, which are those of two jobs, give costs by tokens.
 //
-// Without such samples, where stage totals cannot tell the embedding from the blocks (two stages and no other split: two sums, three unknowns)
-// the embedding is taken as nothing, which it nearly is, and that is noted.
-// Pure; any thread.
+// Without such samples, where stage totals cannot tell the embedding from the blocks (two stages and no other split: two sums,
+// three unknowns) the embedding is taken as nothing, which it nearly is, and that is noted. Pure; any thread.
 #pragma once
 
 #include <span>

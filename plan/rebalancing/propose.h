@@ -9,9 +9,8 @@
 //                       the model's error. A split that ran before and brought less than half of that is not proposed again,
 //                       nor one that some rank has no memory for.
 //
-// Schedule, stages a rank, microbatches and everything else stay: the losses keep every bit. What the optimizer took is shared out over
-// the layers by their bytes.
-// Pure; any thread.
+// Schedule, stages a rank, microbatches and everything else stay: the losses keep every bit. What the optimizer took is shared
+// out over the layers by their bytes. Pure; any thread.
 #pragma once
 
 #include <optional>
@@ -74,8 +73,8 @@ bool differ_by_split_alone(const MeasuredRun& a, const MeasuredRun& b);
 StatusOr<Proposal> propose(const JobSpec& job, const std::vector<MeasuredRun>& runs,
                            const ProposalOptions& options = {});
 
-// The job's file with another split (plan/spec/split_source), as it is accepted: parsed again, and within its memory budget as every
-// rank counts it. FailedPrecondition: as can_move_layers(). InvalidArgument: the rank that would hold too much, by kind.
+// The job's file with another split (plan/spec/split_source), as it is accepted: parsed again, and within its memory budget as
+// every rank counts it. FailedPrecondition: as can_move_layers(). InvalidArgument: the rank that would hold too much, by kind.
 StatusOr<std::string> with_proposed_split(const JobSpec& job, const Split& split);
 
 }  // namespace penstock::plan

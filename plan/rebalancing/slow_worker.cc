@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "base/text.h"
-#include "plan/diagnosis/statistics.h"
 
 namespace penstock::plan {
 namespace {
@@ -21,13 +21,24 @@ double ms_of(const LayerSamples& layer) {
   return 1e3 * (layer.forward_seconds + layer.backward_seconds);
 }
 
-std::vector<double> others_of(const MeasuredRun& run, const LayerSamples& layer) {
-  std::vector<double> ms;
-  for (const LayerSamples& other : run.layers) {
-    if (other.type == layer.type && other.stage != layer.stage && tells_workers(other))
-      ms.push_back(ms_of(other));
+// Ascending, of layers that tell workers: one of each stage that has the type.
+using TimesByType = std::map<LayerType, std::vector<double>>;
+
+TimesByType times_by_type(const MeasuredRun& run) {
+  TimesByType times;
+  for (const LayerSamples& layer : run.layers) {
+    if (tells_workers(layer)) times[layer.type].push_back(ms_of(layer));
   }
-  return ms;
+  for (auto& [type, ms] : times) std::sort(ms.begin(), ms.end());
+  return times;
+}
+
+// The lower median of all but one, which is `without`; of two at least.
+double median_of_others(const std::vector<double>& ascending, double without) {
+  const auto own =
+      static_cast<size_t>(std::lower_bound(ascending.begin(), ascending.end(), without) - ascending.begin());
+  const size_t middle = (ascending.size() - 2) / 2;
+  return ascending[middle < own ? middle : middle + 1];
 }
 
 std::vector<int> ranks_of(const std::vector<StageSamples>& stage) {
@@ -39,20 +50,22 @@ std::vector<int> ranks_of(const std::vector<StageSamples>& stage) {
 }  // namespace
 
 bool layers_tell_workers(const MeasuredRun& run) {
-  return std::any_of(run.layers.begin(), run.layers.end(), [&](const LayerSamples& layer) {
-    return tells_workers(layer) && !others_of(run, layer).empty();
-  });
+  const TimesByType times = times_by_type(run);
+  return std::any_of(times.begin(), times.end(),
+                     [](const auto& of_type) { return of_type.second.size() > 1; });
 }
 
 std::optional<SlowWorkerOfStage> slow_worker(const MeasuredRun& run) {
+  const TimesByType times = times_by_type(run);
   std::optional<SlowWorkerOfStage> slowest;
   for (const LayerSamples& layer : run.layers) {
-    std::vector<double> others = others_of(run, layer);
-    if (!tells_workers(layer) || others.empty()) continue;
-    const SlowWorkerOfStage worker{layer.stage, ranks_of(run.stages[static_cast<size_t>(layer.stage)]),
-                                   layer.type, ms_of(layer), lower_median(std::move(others))};
-    if (!(1e3 * layer.least_seconds > kSlowWorker * worker.others_ms) || worker.others_ms <= 0) continue;
-    if (!slowest || worker.factor() > slowest->factor()) slowest = worker;
+    const auto same = times.find(layer.type);
+    if (!tells_workers(layer) || same->second.size() < 2) continue;
+    const double ms = ms_of(layer), others_ms = median_of_others(same->second, ms);
+    if (!(1e3 * layer.least_seconds > kSlowWorker * others_ms) || others_ms <= 0) continue;
+    if (slowest && ms / others_ms <= slowest->factor()) continue;
+    slowest = {layer.stage, ranks_of(run.stages[static_cast<size_t>(layer.stage)]), layer.type, ms,
+               others_ms};
   }
   return slowest;
 }

@@ -1,5 +1,5 @@
-// A job's splits by costs that were fitted to its runs: what plan/planning is asked about them, and what its simulation says of one.
-// Pure; any thread.
+// A job's splits by costs that were fitted to its runs: what plan/planning is asked about them, and what its simulation says of
+// one. Pure; any thread.
 #pragma once
 
 #include <vector>

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "plan/schedule/dataflow.h"
+#include "plan/simulation/internal/check_costs.h"
 
 namespace penstock::plan {
 namespace {
@@ -137,14 +138,8 @@ StatusOr<Replay> Replay::of(const ComputeProgram& program) {
 }
 
 Status Replay::check_shape(const SimulationCosts& costs) const {
-  if (static_cast<int>(costs.stages.size()) != stages_) {
-    return invalid_argument("costs: expected those of {} stages, found {}", stages_, costs.stages.size());
-  }
-  const bool has_updates = !costs.updates.empty();
-  if (has_updates && (static_cast<int>(costs.updates.size()) != ranks_ || updates_ != 1)) {
-    return invalid_argument("costs: updates: expected those of {} ranks before one step, found {} before {}",
-                            ranks_, costs.updates.size(), updates_);
-  }
+  PENSTOCK_RETURN_IF_ERROR(
+      internal::check_counts({.ranks = ranks_, .stages = stages_, .updates = updates_}, costs));
   if (costs.ticks_per_message != 0 || costs.bandwidth.bytes != 0 || !costs.links.empty()) {
     return invalid_argument("costs: links: a replay knows their latency alone");
   }

@@ -29,8 +29,6 @@ constexpr size_t kMostPayloads =
     2 * plan::kMostBlocks;                 // of a rank: two kinds for each of its blocks with experts
 constexpr size_t kMostExperts = 1u << 15;  // of a rank, in all of its blocks: a model has fewer
 constexpr size_t kMostTraced = 1u << 16;   // works of a rank in a traced step, and waits
-constexpr size_t kMostTracedLayers =
-    6u * 2 * plan::limits::kStagesPerRank;  // each type of layer in each stage of a rank
 constexpr size_t kMostParameters = 1u << 17;
 
 constexpr int32_t kMostRanks = plan::limits::kRanks;

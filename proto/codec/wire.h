@@ -8,6 +8,7 @@
 // no UTF-8, which a protobuf string must be.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/status.h"
@@ -28,6 +29,7 @@ v1::Assign to_proto(const Assignment& assignment);
 v1::StepReport to_proto(const StepReport& report);
 v1::StepTrace to_proto(const StepTrace& trace);
 v1::LayerType to_proto(plan::LayerType type);
+std::optional<plan::LayerType> from_proto(v1::LayerType type);  // nothing: unspecified, or of another version
 v1::RankReady to_proto(const RankReady& ready);
 v1::RankFinished to_proto(const RankFinished& finished);
 v1::CheckpointWritten to_proto(const CheckpointWritten& written);

@@ -32,6 +32,9 @@ StageTimes decode_stage(const v1::StageTimes& message, Checks& checks) {
   return times;
 }
 
+// Each type of layer in each stage of a rank.
+constexpr size_t kMostTracedLayers = size_t{plan::kLayerTypes} * kMostStagesOfARank;
+
 // Traced times are sums of two: none may come near the end of the numbers.
 constexpr int64_t kLongestTrace = int64_t{1} << 60;
 
@@ -61,8 +64,9 @@ TracedWait decode_traced_wait(const v1::TracedWait& message, Checks& checks) {
 TracedLayer decode_traced_layer(const v1::TracedLayer& message, Checks& checks) {
   TracedLayer traced;
   traced.stage = StageIndex(checks.range("layers.stage", message.stage(), 0, kMostStages - 1));
-  traced.type =
-      static_cast<plan::LayerType>(checks.range("layers.type", message.type(), 1, plan::kLayerTypes) - 1);
+  const std::optional<plan::LayerType> type = from_proto(message.type());
+  checks.range("layers.type", message.type(), 1, plan::kLayerTypes);
+  traced.type = type.value_or(traced.type);
   traced.forward_ns = checks.range("layers.forward_ns", message.forward_ns(), 0, kLongestTrace);
   traced.backward_ns = checks.range("layers.backward_ns", message.backward_ns(), 0, kLongestTrace);
   return traced;
@@ -212,6 +216,11 @@ StatusOr<StepReport> from_proto(const v1::StepReport& message) {
 
 v1::LayerType to_proto(plan::LayerType type) {
   return static_cast<v1::LayerType>(static_cast<int>(type) + 1);
+}
+
+std::optional<plan::LayerType> from_proto(v1::LayerType type) {
+  if (type < v1::LAYER_TYPE_EMBEDDING || type > v1::LAYER_TYPE_HEAD) return std::nullopt;
+  return static_cast<plan::LayerType>(static_cast<int>(type) - 1);
 }
 
 v1::StepTrace to_proto(const StepTrace& trace) {

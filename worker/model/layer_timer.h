@@ -1,6 +1,6 @@
-// What the layers of a stage take, by type, while it is switched on: in steps that are traced. A layer's time is its own work, without
-// waits for other ranks in the midst of it.
-// Costs two looks at the clock for each layer; allocates at construction alone. Thread: the interpreter's.
+// What the layers of a stage take, by type, while it is switched on: in steps that are traced. A layer's time is its own work,
+// without waits for other ranks in the midst of it. Costs two looks at the clock for each layer; allocates at construction
+// alone. Thread: the interpreter's.
 #pragma once
 
 #include <cstdint>

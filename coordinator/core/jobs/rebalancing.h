@@ -1,5 +1,5 @@
-// What is asked about the split of a job whose file says `rebalance:`, what comes back, and when it is worth asking. The answer takes
-// milliseconds to a second and is made away from the core's thread, by coordinator/rebalancing.
+// What is asked about the split of a job whose file says `rebalance:`, what comes back, and when it is worth asking. The answer
+// takes milliseconds to a second and is made away from the core's thread, by coordinator/rebalancing.
 //
 //     samples enough at a durable checkpoint, or an attempt to plan --> SplitQuestion --> SplitAnswer
 //     Move    goes on from the newest checkpoint with the new split; with `propose` it is only said

@@ -26,8 +26,8 @@ double deviation_of(const std::vector<double>& values) {
 }
 
 // Of the median: half of the distance between the samples that are half of sqrt(n) from it, as the count of those below it has that
-// standard deviation. Of few samples those may be close by chance: not less than of a normal distribution as wide, or as wide as that
-// of healthy machines.
+// standard deviation. Of few samples those may be close by chance: not less than of a normal distribution as wide, or as wide
+// as that of healthy machines.
 double median_error(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto last = static_cast<double>(values.size() - 1);

@@ -53,16 +53,6 @@ Status check_links(const ProgramSize& size, const SimulationCosts& costs, Extrem
   return ok_status();
 }
 
-Status check_updates(const ProgramSize& size, const SimulationCosts& costs, Extremes& times) {
-  if (costs.updates.empty()) return ok_status();
-  if (static_cast<int>(costs.updates.size()) != size.ranks || size.updates != 1) {
-    return invalid_argument("costs: updates: expected those of {} ranks before one step, found {} before {}",
-                            size.ranks, costs.updates.size(), size.updates);
-  }
-  for (const Ticks update : costs.updates) times.add(update);
-  return ok_status();
-}
-
 Status check_waits(const ResidentWaits& waits) {
   const bool is_sound = waits.blocks >= 0 && waits.blocks_per_wait >= 0 &&
                         waits.blocks_per_wait <= waits.blocks && waits.blocks <= 1 << 16;
@@ -73,24 +63,32 @@ Status check_waits(const ResidentWaits& waits) {
 
 }  // namespace
 
-// Not more than a chain of all actions and an update before it, each with both parts of two backwards and two messages of three terms, as slow
-// as waits can make them, on every rank.
+// Not more than a chain of all actions and an update before it, each with both parts of two backwards and two messages of three
+// terms, as slow as waits can make them, on every rank.
 Ticks longest_time(const ProgramSize& size, int32_t blocks) {
   constexpr Ticks kLongestSum = INT64_MAX / 16;
   return kLongestSum / (size.actions + 1) / std::max(size.ranks, 1) / std::max(blocks, 1);
 }
 
-Status check_costs(const ProgramSize& size, const SimulationCosts& costs) {
+Status check_counts(const ProgramSize& size, const SimulationCosts& costs) {
   if (static_cast<int>(costs.stages.size()) != size.stages) {
     return invalid_argument("costs: expected those of {} stages, found {}", size.stages, costs.stages.size());
   }
+  if (costs.updates.empty()) return ok_status();
+  if (static_cast<int>(costs.updates.size()) == size.ranks && size.updates == 1) return ok_status();
+  return invalid_argument("costs: updates: expected those of {} ranks before one step, found {} before {}",
+                          size.ranks, costs.updates.size(), size.updates);
+}
+
+Status check_costs(const ProgramSize& size, const SimulationCosts& costs) {
+  PENSTOCK_RETURN_IF_ERROR(check_counts(size, costs));
   Extremes times;
+  for (const Ticks update : costs.updates) times.add(update);
   times.add(costs.overlapped_pair);
   for (const StageCosts& stage : costs.stages) {
     for (const Ticks part : {stage.forward, stage.input_gradient, stage.weight_gradient}) times.add(part);
     times.add(stage.backward.value_or(0));
   }
-  PENSTOCK_RETURN_IF_ERROR(check_updates(size, costs, times));
   PENSTOCK_RETURN_IF_ERROR(check_links(size, costs, times));
   PENSTOCK_RETURN_IF_ERROR(check_waits(costs.waits));
   if (times.shortest < 0) return invalid_argument("costs: expected 0 or more, found {}", times.shortest);

@@ -15,6 +15,9 @@ struct ProgramSize {
 // With waits that slow an action down to one block of `blocks`; 1: none do.
 Ticks longest_time(const ProgramSize& size, int32_t blocks);
 
+// InvalidArgument unless there are costs of every stage, and updates of every rank before one step or none.
+Status check_counts(const ProgramSize& size, const SimulationCosts& costs);
+
 // InvalidArgument as simulate() promises.
 Status check_costs(const ProgramSize& size, const SimulationCosts& costs);
 
